@@ -1,0 +1,7 @@
+"""The groups in which IDs are encrypted. `make_group` is the way in."""
+
+from __future__ import annotations
+
+from florist.common.groups.registry import ENGINE_NAMES, GROUP_NAMES, make_group
+
+__all__ = ["ENGINE_NAMES", "GROUP_NAMES", "make_group"]

@@ -1,0 +1,35 @@
+"""The native kernels, where they were built: everything works without them, more slowly."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy.typing as npt
+
+#: Contiguous memory; numpy says so in its types from Python 3.12 on only.
+Bytes: TypeAlias = bytes | bytearray | npt.NDArray[Any]
+
+
+class Kernels(Protocol):
+    """Loops over whole arrays, without the GIL. `native/*.h` states what each computes."""
+
+    def multibuffer_built(self) -> bool: ...
+    def multibuffer_available(self) -> bool: ...
+    def x25519_multibuffer(self, points: Bytes, scalar: Bytes, out: Bytes, /) -> None: ...
+    def avx2_available(self) -> bool: ...
+    def x25519_avx2(self, points: Bytes, scalar: Bytes, out: Bytes, /) -> None: ...
+    def expand_messages(self, data: Bytes, offsets: Bytes, dst: Bytes, out: Bytes, /) -> None: ...
+    def elligator2_map(self, uniform: Bytes, out: Bytes, /) -> None: ...
+    def on_curve_batch(self, points: Bytes, random: Bytes, /) -> bool: ...
+
+
+def _load() -> tuple[Kernels | None, str]:
+    try:
+        from florist.common.groups import _native  # noqa: PLC0415 - the import itself may fail
+    except ImportError as error:
+        return None, str(error)
+    return _native, ""
+
+
+#: None where the extension is not there; `why_missing` is the import's own words.
+native, why_missing = _load()

@@ -1,0 +1,29 @@
+"""The groups by name, as in the agreement and in the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from florist.common.errors import ConfigurationError
+from florist.common.groups.engines import X25519_ENGINES
+from florist.common.groups.modp import MODP_ENGINES, PRIMES, ModpGroup
+from florist.common.groups.x25519 import X25519Group
+
+if TYPE_CHECKING:
+    from florist.common.groups.group import Group
+
+GROUP_NAMES = ("x25519", *PRIMES)
+ENGINE_NAMES = ("auto", *X25519_ENGINES, *MODP_ENGINES)
+
+
+def make_group(name: str, engine: str = "auto", threads: int = 0) -> Group:
+    """The group and its workers; the caller closes it. `threads`: 0 means all cores.
+
+    Raises:
+        ConfigurationError: no such group or engine, or the engine cannot run here.
+    """
+    if name == "x25519":
+        return X25519Group(engine, threads)
+    if name in PRIMES:
+        return ModpGroup(name, engine, threads)
+    raise ConfigurationError(f"group {name!r} is unknown; known are: {', '.join(GROUP_NAMES)}")
