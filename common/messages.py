@@ -1,0 +1,157 @@
+"""What the parties say to each other, as plain values. The codec turns them into bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+#: Raised with every change of the messages or of their order.
+PROTOCOL_VERSION = 1
+
+#: No message is larger; a set travels in chunks below it.
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+
+
+class Step(IntEnum):
+    """Steps of Algorithm 1 that put a set on the line (numbers as in `florist.proto`)."""
+
+    ACTIVE_FIRST_ROUND = 3
+    ACTIVE_FIRST_ROUND_BACK = 4
+    PASSIVE_FIRST_ROUND = 5
+    PASSIVE_FIRST_ROUND_BACK = 6
+    SECOND_ROUND = 8
+    SECOND_ROUND_BACK = 9
+    ACTIVE_HASHING = 11
+    ACTIVE_HASHING_BACK = 111
+    PASSIVE_HASHING = 12
+    PASSIVE_HASHING_BACK = 112
+
+    @property
+    def label(self) -> str:
+        """For people: `11 (active hashing)`."""
+        number = self.value % 100 if self.value > 100 else self.value
+        return f"{number} ({self.name.lower().replace('_', ' ')})"
+
+
+class Control:
+    """What may come on the control channel."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Control):
+    """First on `control`, from both sides."""
+
+    protocol: int
+    role: str
+    release: str
+    agreement: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Control):
+    """`work` grows while the sender makes progress."""
+
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort(Control):
+    """The sender stops, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye(Control):
+    """The sender has all it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetHeader:
+    """`count` elements of `step` follow in chunks."""
+
+    step: Step
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetChunk:
+    """Elements from position `start` on, back to back."""
+
+    step: Step
+    start: int
+    elements: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UnionDigest:
+    """Size and SHA-256 of `U` as the sender has it."""
+
+    size: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOpening:
+    """What the sender can resume, and its commitment to a nonce."""
+
+    union_sha256: bytes
+    resume: bool
+    run: bytes
+    steps: tuple[int, ...]
+    commitment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NonceReveal:
+    """The nonce that was committed to."""
+
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingBlock:
+    """Cut-layer embeddings of a batch's rows from `start` on; `step` counts over all epochs."""
+
+    step: int
+    start: int
+    values: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GradientBlock:
+    """Gradients with respect to the embeddings of a batch's rows from `start` on."""
+
+    step: int
+    start: int
+    values: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSummary:
+    """Means over an epoch and, where there is a test table, its figures."""
+
+    epoch: int
+    loss: float
+    auc: float | None = None
+    ace: float | None = None
+    log_loss: float | None = None
+
+
+Message = (
+    Hello
+    | Heartbeat
+    | Abort
+    | Goodbye
+    | SetHeader
+    | SetChunk
+    | UnionDigest
+    | TrainingOpening
+    | NonceReveal
+    | EmbeddingBlock
+    | GradientBlock
+    | EpochSummary
+)
