@@ -1,0 +1,90 @@
+"""A link that keeps what goes through it: for tests, and for the audit of what the peer sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from florist.common.channel.channel import Channel, Link, M, Traffic
+    from florist.common.errors import FloristError
+    from florist.common.messages import Control, Message
+
+
+class Direction(Enum):
+    SENT = "sent"
+    RECEIVED = "received"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One message that this side sent or received."""
+
+    channel: str
+    direction: Direction
+    message: Message | Control
+
+
+class RecordingLink:
+    """Another link, and everything that crossed it.
+
+    A message counts as sent when it is handed over, before any answer can come.
+    """
+
+    def __init__(self, inner: Link) -> None:
+        self._inner = inner
+        self._records: list[Record] = []
+        self._lock = Lock()
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What crossed the link so far, in order."""
+        with self._lock:
+            return tuple(self._records)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._inner.traffic
+
+    @property
+    def failure(self) -> FloristError | None:
+        return self._inner.failure
+
+    def channel(self, name: str, timeout: float | None = None) -> RecordingChannel:
+        return RecordingChannel(self._inner.channel(name, timeout), self)
+
+    def fail(self, error: FloristError) -> None:
+        self._inner.fail(error)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def add(self, record: Record) -> None:
+        with self._lock:
+            self._records.append(record)
+
+
+class RecordingChannel:
+    """A channel of a `RecordingLink`."""
+
+    def __init__(self, inner: Channel, link: RecordingLink) -> None:
+        self._inner = inner
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def send(self, message: Message) -> None:
+        self._link.add(Record(self.name, Direction.SENT, message))
+        self._inner.send(message)
+
+    def receive(self, expected: type[M], timeout: float | None = None) -> M:
+        message = self._inner.receive(expected, timeout)
+        self._link.add(Record(self.name, Direction.RECEIVED, message))
+        return message
+
+    def close(self) -> None:
+        self._inner.close()

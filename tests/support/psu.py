@@ -1,0 +1,74 @@
+"""Both parties of Algorithm 1 in one process, over any pair of links."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from florist.active_party.psu_role import run_psu as run_active
+from florist.common.channel.in_memory import linked_pair
+from florist.common.data.ids import IdColumn
+from florist.common.errors import FloristError
+from florist.common.progress import NoProgress
+from florist.common.psu.alignment import UnionView
+from florist.common.psu.keys import Keys
+from florist.passive_party.psu_role import run_psu as run_passive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from florist.common.channel.channel import Link
+    from florist.common.groups.group import Group
+
+Outcome = UnionView | FloristError
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How a run ended on each side."""
+
+    active: Outcome
+    passive: Outcome
+
+    def views(self) -> tuple[UnionView, UnionView]:
+        """Both views of a run that must have ended well."""
+        for outcome in (self.active, self.passive):
+            if isinstance(outcome, FloristError):
+                raise outcome
+        assert isinstance(self.active, UnionView)
+        assert isinstance(self.passive, UnionView)
+        return self.active, self.passive
+
+
+def run_pair(
+    group: Group,
+    active_ids: Sequence[bytes],
+    passive_ids: Sequence[bytes],
+    links: tuple[Link, Link] | None = None,
+    keys: tuple[Keys, Keys] | None = None,
+) -> Pair:
+    """Run both roles to their ends."""
+    active_link, passive_link = links or linked_pair()
+    active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
+
+    def active() -> Outcome:
+        elements = group.hash_ids(IdColumn.from_bytes(active_ids))
+        try:
+            return run_active(active_link, group, elements, active_keys, NoProgress())
+        except FloristError as error:
+            return error
+
+    def passive() -> Outcome:
+        elements = group.hash_ids(IdColumn.from_bytes(passive_ids))
+        try:
+            return run_passive(passive_link, group, elements, passive_keys, NoProgress())
+        except FloristError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as both:
+        first, second = both.submit(active), both.submit(passive)
+        pair = Pair(first.result(timeout=100), second.result(timeout=100))
+    active_link.close()
+    passive_link.close()
+    return pair

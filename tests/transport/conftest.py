@@ -1,0 +1,67 @@
+"""Links of every kind, and a check that nothing of them stays behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.certificates import ACTIVE, PASSIVE, Trust
+from tests.support.links import grpc_links, in_memory_links
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from florist.common.channel.channel import Link
+    from florist.common.channel.credentials import Credentials
+
+
+@pytest.fixture(scope="session")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return Trust.create(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    """An authority that the parties do not trust."""
+    return Trust.create(tmp_path_factory.mktemp("stranger"))
+
+
+@pytest.fixture(scope="session")
+def active(trust: Trust) -> Credentials:
+    return trust.party(ACTIVE)
+
+
+@pytest.fixture(scope="session")
+def passive(trust: Trust) -> Credentials:
+    return trust.party(PASSIVE)
+
+
+@pytest.fixture(
+    params=["in memory", "plain, listening", "plain, dialling", "TLS, listening", "TLS, dialling"]
+)
+def links(
+    request: pytest.FixtureRequest, active: Credentials, passive: Credentials
+) -> Iterator[tuple[Link, Link]]:
+    """Two ends of one line, as `left` and `right`; the name says which end is left."""
+    kind: str = request.param
+    if kind == "in memory":
+        with in_memory_links() as pair:
+            yield pair
+        return
+    files = (active, passive) if kind.startswith("TLS") else (None, None)
+    with grpc_links(*files) as (accepted, dialled):
+        yield (accepted, dialled) if kind.endswith("listening") else (dialled, accepted)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Every thread that a test's links started has ended."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + 5
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not left

@@ -1,0 +1,41 @@
+"""A party in a process of its own: opens a channel, says `ready`, then goes on until it is killed.
+
+Usage: peer_process.py listen|dial ADDRESS PEER_NAME AUTHORITY CERTIFICATE KEY
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from florist.common.channel.credentials import Credentials
+from florist.common.channel.grpc_dialer import dial
+from florist.common.channel.grpc_listener import GrpcListener
+
+if TYPE_CHECKING:
+    from florist.common.channel.channel import Link
+
+PATIENCE = 20.0
+
+
+def connect(how: str, address: str, peer_name: str, credentials: Credentials) -> Link:
+    if how == "dial":
+        return dial(address, credentials, peer_name, PATIENCE)
+    listener = GrpcListener(address, credentials, peer_name)
+    listener.start()
+    return listener.accept(PATIENCE)
+
+
+def main() -> None:
+    how, address, peer_name, *files = sys.argv[1:]
+    link = connect(how, address, peer_name, Credentials(*map(Path, files)))
+    link.channel("lane", PATIENCE)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    time.sleep(3 * PATIENCE)
+
+
+if __name__ == "__main__":
+    main()
