@@ -1,0 +1,44 @@
+"""From a party's IDs to elements of the group, with dummies where it wants them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.data.ids import IdColumn
+
+if TYPE_CHECKING:
+    from florist.common.groups.group import Elements, Group
+    from florist.common.progress import StepProgress
+
+#: IDs hashed between two reports of progress.
+BATCH = 16_384
+
+#: A dummy is a random string of this many bytes: it equals no one's ID.
+DUMMY_BYTES = 32
+
+
+def hashed_with_dummies(
+    group: Group, ids: IdColumn, dummies: int, progress: StepProgress
+) -> Elements:
+    """One element per ID in row order, then `dummies` random ones.
+
+    Dummies pad the sizes that the peer learns, and so blur that of the intersection (section 3.3 of
+    the paper). They go through every step as IDs do; afterwards their UIDs are nobody's.
+    """
+    progress.expect(len(ids) + dummies)
+    elements = np.empty((len(ids) + dummies, group.width), dtype=np.uint8)
+    for column, offset in ((ids, 0), (random_ids(dummies), len(ids))):
+        for start in range(0, len(column), BATCH):
+            batch = column.slice(start, min(start + BATCH, len(column)))
+            elements[offset + start : offset + start + len(batch)] = group.hash_ids(batch)
+            progress.advance(len(batch))
+    return elements
+
+
+def random_ids(count: int) -> IdColumn:
+    """`count` strings of 256 random bits from the operating system."""
+    data = np.frombuffer(secrets.token_bytes(count * DUMMY_BYTES), dtype=np.uint8)
+    return IdColumn(data, np.arange(count + 1, dtype=np.int64) * DUMMY_BYTES)

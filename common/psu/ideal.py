@@ -1,0 +1,37 @@
+"""The union in the clear: what Algorithm 1 must give, computed the obvious way. For tests only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from florist.common.psu.alignment import Sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from florist.common.psu.alignment import UnionView
+
+
+def ideal_sizes(own: Sequence[bytes], peer: Sequence[bytes]) -> Sizes:
+    """What a party may learn of the sizes."""
+    return Sizes(len(own), len(peer), len(set(own) | set(peer)))
+
+
+def is_ideal(
+    active_ids: Sequence[bytes],
+    passive_ids: Sequence[bytes],
+    active: UnionView,
+    passive: UnionView,
+) -> bool:
+    """Whether both views are those of one bijection between the union and `0 … m-1`."""
+    rank_of: dict[bytes, int] = {}
+    for ids, view in ((active_ids, active), (passive_ids, passive)):
+        for identifier, rank in zip(ids, view.rank_of_own.tolist(), strict=True):
+            if rank_of.setdefault(identifier, rank) != rank:
+                return False
+    return (
+        sorted(rank_of.values()) == list(range(active.sizes.union))
+        and active.sizes == ideal_sizes(active_ids, passive_ids)
+        and passive.sizes == ideal_sizes(passive_ids, active_ids)
+        and active.digest == passive.digest
+    )

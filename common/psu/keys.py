@@ -1,0 +1,29 @@
+"""The three secret exponents of a party, fresh for each run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from florist.common.groups.group import Exponent, Group
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Keys:
+    """`s1, s2, s3` of the active party, or `t1, t2, t3` of the passive: steps 1 and 2.
+
+    They live in memory for one alignment and are never written, logged or shown.
+    """
+
+    first: Exponent
+    second: Exponent
+    third: Exponent
+
+    @classmethod
+    def fresh(cls, group: Group) -> Self:
+        """Steps 1 and 2: three random exponents."""
+        return cls(group.random_exponent(), group.random_exponent(), group.random_exponent())
+
+    def __repr__(self) -> str:
+        return "Keys(…)"

@@ -1,0 +1,84 @@
+"""Runs exchanges side by side: each in a thread of its own, on a channel of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from florist.common.errors import as_florist_error
+from florist.common.psu.exchanges import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from florist.common.channel.channel import Link
+    from florist.common.groups.group import Group
+    from florist.common.progress import Progress, StepProgress
+    from florist.common.psu.exchanges import Exchange
+
+T = TypeVar("T")
+
+#: Algorithm 1 has five exchanges, and all may be under way at once.
+MAX_LANES = 5
+
+
+class Lanes:
+    """A context in which exchanges run at the same time. The first failure ends them all."""
+
+    def __init__(self, link: Link, group: Group, progress: Progress, table: str) -> None:
+        """`table` tells the channels of several unions over one link apart."""
+        self._link = link
+        self._group = group
+        self._progress = progress
+        self._table = table
+        self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="lane")
+
+    def start(self, exchange: Exchange, work: Callable[[Lane], T]) -> Future[T]:
+        """Run `work` on the exchange's own lane; its outcome is the future's."""
+        return self._threads.submit(self._run, exchange, work)
+
+    def _run(self, exchange: Exchange, work: Callable[[Lane], T]) -> T:
+        try:
+            with self._progress.step(exchange.title) as progress:
+                lane = Lane(
+                    exchange,
+                    self._link.channel(f"{self._table}.{exchange.channel}"),
+                    self._group,
+                    _Watched(self._link, progress),
+                )
+                return work(lane)
+        except BaseException as error:
+            self._link.fail(as_florist_error(error))  # the other lanes raise it too
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._link.fail(as_florist_error(error))
+        self._threads.shutdown(wait=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Progress that notices, between two chunks, that the link has failed."""
+
+    link: Link
+    inner: StepProgress
+
+    def expect(self, total: int) -> None:
+        self.inner.expect(total)
+
+    def advance(self, done: int) -> None:
+        self.inner.advance(done)
+        if self.link.failure is not None:
+            raise self.link.failure

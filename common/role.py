@@ -1,0 +1,33 @@
+"""What makes a party active or passive: how it meets its peer, and its part in each protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from florist.common.channel.channel import Channel, Link
+    from florist.common.config import PartyConfig
+    from florist.common.groups.group import Elements, Group
+    from florist.common.progress import Progress
+    from florist.common.psu.alignment import UnionView
+    from florist.common.psu.keys import Keys
+    from florist.common.train_session import HalfSetup
+    from florist.common.training.loop import Half, Run
+
+RoleName = Literal["active", "passive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One of the two. Stages are written once, over this."""
+
+    name: RoleName
+    #: Meets the peer, with mutual TLS unless `plaintext`; the link ends with the context.
+    connect: Callable[[PartyConfig, bool], AbstractContextManager[Link]]
+    #: The role's half of the model; a function, so that aligning does not load torch.
+    make_half: Callable[[], Callable[[HalfSetup, Channel, Run], Half[Any]]]
+    run_psu: Callable[[Link, Group, Elements, Keys, Progress, str], UnionView]

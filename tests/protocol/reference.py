@@ -1,0 +1,203 @@
+"""Algorithm 1 in plain Python integers, one element at a time, and the generator of its vectors.
+
+Nothing here is shared with the code under test but the constants of the standards:
+
+    python -m tests.protocol.reference      writes tests/protocol/vectors/*.json
+
+A vector holds the inputs, the secrets, a digest of every set on the line, and both results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VECTORS = Path(__file__).parent / "vectors"
+
+P25519 = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+A = 486662
+CURVE_TAG = b"FLORIST-V01-curve25519_XMD:SHA-512_ELL2_NU_"
+
+
+def ladder(k: int, u: int) -> int:
+    """RFC 7748's Montgomery ladder for any scalar."""
+    x1, x2, z2, x3, z3 = u, 1, 0, u, 1
+    for bit in f"{k:b}":
+        if bit == "1":
+            x2, z2, x3, z3 = x3, z3, x2, z2
+        a, b, c, d = x2 + z2, x2 - z2, x3 + z3, x3 - z3
+        aa, bb, da, cb = a * a, b * b, d * a, c * b
+        x3, z3 = (da + cb) ** 2 % P25519, x1 * (da - cb) ** 2 % P25519
+        e = aa - bb
+        x2, z2 = aa * bb % P25519, e * (aa + (A - 2) // 4 * e) % P25519
+        if bit == "1":
+            x2, z2, x3, z3 = x3, z3, x2, z2
+    return x2 * pow(z2, -1, P25519) % P25519
+
+
+def hash_to_u(message: bytes) -> int:
+    """RFC 9380, curve25519_XMD:SHA-512_ELL2_NU_, without the multiplication by 8."""
+    suffix = CURVE_TAG + bytes([len(CURVE_TAG)])
+    b0 = hashlib.sha512(bytes(128) + message + (48).to_bytes(2) + b"\0" + suffix).digest()
+    r = int.from_bytes(hashlib.sha512(b0 + b"\1" + suffix).digest()[:48]) % P25519
+    u = -A * pow(1 + 2 * r * r, -1, P25519) % P25519
+    is_square = pow(u**3 + A * u * u + u, (P25519 - 1) // 2, P25519) == 1
+    return u if is_square else (-A - u) % P25519
+
+
+@dataclass(frozen=True)
+class ReferenceGroup:
+    """A group as four functions on integers."""
+
+    order: int
+    hash: Callable[[bytes], int]
+    power: Callable[[int, int], int]
+    encode: Callable[[int], bytes]
+
+
+def curve() -> ReferenceGroup:
+    """x25519: a scalar that is k modulo the order and 0 modulo 8 clears the cofactor."""
+    return ReferenceGroup(
+        ORDER,
+        hash_to_u,
+        lambda u, k: ladder(8 * (k * pow(8, -1, ORDER) % ORDER), u),
+        lambda u: u.to_bytes(32, "little"),
+    )
+
+
+def modp2048() -> ReferenceGroup:
+    """The quadratic residues modulo RFC 3526's 2048-bit prime, given by its formula."""
+    p = 2**2048 - 2**1984 - 1 + 2**64 * (int(2**1918 * pi_digits(1918)) + 124476)
+    tag = b"FLORIST-V01-modp2048_XOF:SHAKE-256_SQUARE_"
+
+    def hash_to_square(message: bytes) -> int:
+        wide = hashlib.shake_256(bytes([len(tag)]) + tag + message).digest((2048 + 128 + 7) // 8)
+        return pow(int.from_bytes(wide) % p, 2, p)
+
+    return ReferenceGroup(
+        (p - 1) // 2, hash_to_square, lambda x, k: pow(x, k, p), lambda x: x.to_bytes(256)
+    )
+
+
+def pi_digits(bits: int) -> Any:  # noqa: ANN401 - an exact fraction
+    """Pi to that many binary digits and some, by Machin's formula."""
+    from fractions import Fraction  # noqa: PLC0415
+
+    scale = 1 << (bits + 64)
+
+    def arctan_inverse(x: int) -> int:
+        total, term, n = 0, scale // x, 0
+        while term:
+            total += (-1) ** n * (term // (2 * n + 1))
+            term //= x * x
+            n += 1
+        return total
+
+    return Fraction(4 * (4 * arctan_inverse(5) - arctan_inverse(239)), scale)
+
+
+GROUPS = {"x25519": curve, "modp2048": modp2048}
+
+
+def transcript(
+    group: ReferenceGroup,
+    active: list[bytes],
+    passive: list[bytes],
+    s: tuple[int, int, int],
+    t: tuple[int, int, int],
+) -> dict[str, Any]:
+    """Algorithm 1, line by line."""
+
+    def raised(elements: list[int], *exponents: int) -> list[int]:
+        for exponent in exponents:
+            elements = [group.power(x, exponent) for x in elements]
+        return elements
+
+    def shuffled(elements: list[int]) -> list[int]:
+        return sorted(elements, key=group.encode)
+
+    def digest(elements: list[int]) -> str:
+        return hashlib.sha256(b"".join(map(group.encode, elements))).hexdigest()
+
+    i_a = [group.hash(x) for x in active]
+    i_p = [group.hash(x) for x in passive]
+    (s1, s2, s3), (t1, t2, t3) = s, t
+    step3 = shuffled(raised(i_a, s1))
+    step4 = shuffled(raised(step3, t1))
+    step5 = shuffled(raised(i_p, t1))
+    step6 = shuffled(raised(step5, s1))
+    step7 = sorted(set(step4) | set(step6))
+    step8 = shuffled(raised(step7, s2, s3))
+    step9 = shuffled(raised(step8, t2, t3))
+    step11 = raised(i_a, s2)
+    step11_back = raised(step11, t1, t2, t3)
+    step12 = raised(i_p, t2)
+    step12_back = raised(step12, s1, s2, s3)
+    return {
+        "sets": {
+            "3": digest(step3),
+            "4": digest(step4),
+            "5": digest(step5),
+            "6": digest(step6),
+            "8": digest(step8),
+            "9": digest(step9),
+            "11": digest(step11),
+            "111": digest(step11_back),
+            "12": digest(step12),
+            "112": digest(step12_back),
+        },
+        "union_sha256": digest(step9),
+        "active_ranks": [step9.index(x) for x in raised(step11_back, s1, s3)],
+        "passive_ranks": [step9.index(x) for x in raised(step12_back, t1, t3)],
+    }
+
+
+def vector(name: str, seed: int, only_active: int, only_passive: int, both: int) -> dict[str, Any]:
+    """One vector; its secrets are for tests only, and therefore may be seeded."""
+    rng = random.Random(seed)
+    group = GROUPS[name]()
+    everyone = [f"üser-{seed}-{i}" for i in range(only_active + only_passive + both)]
+    active = rng.sample(everyone[: only_active + both], only_active + both)
+    passive = rng.sample(everyone[only_active:], only_passive + both)
+    s = tuple(rng.randrange(1, group.order) for _ in range(3))
+    t = tuple(rng.randrange(1, group.order) for _ in range(3))
+    result = transcript(
+        group,
+        [x.encode() for x in active],
+        [x.encode() for x in passive],
+        (s[0], s[1], s[2]),
+        (t[0], t[1], t[2]),
+    )
+    return {
+        "group": name,
+        "active_ids": active,
+        "passive_ids": passive,
+        "s": [hex(x) for x in s],
+        "t": [hex(x) for x in t],
+        **result,
+    }
+
+
+def all_vectors() -> dict[str, dict[str, Any]]:
+    """Every vector by file name."""
+    return {
+        "x25519-some-shared.json": vector("x25519", 1, 5, 7, 4),
+        "x25519-none-shared.json": vector("x25519", 2, 3, 2, 0),
+        "x25519-all-shared.json": vector("x25519", 3, 0, 0, 6),
+        "x25519-one-empty.json": vector("x25519", 4, 3, 0, 0),
+        "modp2048-some-shared.json": vector("modp2048", 5, 2, 3, 2),
+    }
+
+
+if __name__ == "__main__":
+    for file_name, content in all_vectors().items():
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        (VECTORS / file_name).write_text(text + "\n", encoding="utf-8")

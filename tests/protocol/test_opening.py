@@ -1,0 +1,247 @@
+"""How a run opens: both get one schedule, which neither chose, or both are told why not."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import Direction, RecordingLink
+from florist.common.errors import (
+    ConfigurationError,
+    FloristError,
+    PeerLost,
+    ProtocolViolation,
+)
+from florist.common.messages import Goodbye, NonceReveal, TrainingOpening
+from florist.common.training.opening import TRAINING, Opened, Resumable, open_run, run_name
+from florist.common.training.schedule import commitment, joint_seed
+from tests.support.tampering import TamperingLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from florist.common.channel.channel import Link
+    from florist.common.messages import Message
+    from florist.common.role import RoleName
+    from tests.support.tampering import Tamper
+
+UNION = bytes(range(32))
+SEED, ANOTHER_SEED = b"s" * 32, b"t" * 32
+
+Outcome = Opened | FloristError
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one party opens with."""
+
+    resume: bool = False
+    have: Resumable | None = None
+    union: bytes = UNION
+    nonce: bytes | None = None
+
+
+def resuming(*steps: int, seed: bytes = SEED) -> Side:
+    return Side(resume=True, have=Resumable(seed, steps) if steps else None)
+
+
+def open_both(
+    active: Side,
+    passive: Side,
+    links: tuple[Link, Link] | None = None,
+) -> tuple[Outcome, Outcome]:
+    def run(role: RoleName, link: Link, side: Side) -> Outcome:
+        try:
+            return open_run(
+                link.channel(TRAINING),
+                role,
+                side.union,
+                resume=side.resume,
+                have=side.have,
+                nonce=side.nonce,
+            )
+        except FloristError as error:
+            link.fail(error)
+            return error
+
+    ours, theirs = links or linked_pair(grace=0.05)
+    with ThreadPoolExecutor(2) as both:
+        first = both.submit(run, "active", ours, active)
+        second = both.submit(run, "passive", theirs, passive)
+        return first.result(timeout=30), second.result(timeout=30)
+
+
+# --- from the start ---
+
+
+def test_both_get_the_seed_that_both_nonces_make() -> None:
+    ours, theirs = b"a" * 32, b"p" * 32
+    first, second = open_both(Side(nonce=ours), Side(nonce=theirs))
+    assert first == second == Opened(joint_seed(ours, theirs, UNION), 0, resumed=False)
+
+
+def test_nonces_are_fresh_unless_given() -> None:
+    seeds = set()
+    for _ in range(3):
+        first, second = open_both(Side(), Side())
+        assert isinstance(first, Opened)
+        assert first == second
+        seeds.add(first.seed)
+    assert len(seeds) == 3
+
+
+def test_a_nonce_is_revealed_only_after_the_peers_commitment() -> None:
+    """Whoever saw the other's nonce first could choose the schedule."""
+    ours, theirs = linked_pair()
+    recorded = RecordingLink(ours), RecordingLink(theirs)
+    open_both(Side(), Side(), recorded)
+    for link in recorded:
+        kinds = [(record.direction, type(record.message)) for record in link.records]
+        assert kinds == [
+            (Direction.SENT, TrainingOpening),
+            (Direction.RECEIVED, TrainingOpening),
+            (Direction.SENT, NonceReveal),
+            (Direction.RECEIVED, NonceReveal),
+        ]
+        sent = [r.message for r in link.records if r.direction is Direction.SENT]
+        assert isinstance(sent[0], TrainingOpening)
+        assert isinstance(sent[1], NonceReveal)
+        assert sent[0].commitment == commitment(sent[1].nonce)
+
+
+def test_what_is_on_disk_is_told_only_by_a_party_that_resumes() -> None:
+    ours, theirs = linked_pair()
+    recorded = RecordingLink(ours)
+    open_both(Side(have=Resumable(SEED, [0, 3])), Side(), (recorded, theirs))
+    message = recorded.records[0].message
+    assert isinstance(message, TrainingOpening)
+    assert (message.run, message.steps, message.resume) == (b"", (), False)
+    assert SEED not in run_name(SEED)
+
+
+# --- going on ---
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "step"),
+    [
+        ((0, 3, 6), (0, 3, 6), 6),
+        ((0, 3, 6), (0, 3), 3),  # one was stopped before it wrote
+        ((3,), (0, 3, 6), 3),
+        ((6, 9), (3, 6), 6),
+        ((0,), (0,), 0),
+    ],
+)
+def test_both_go_on_from_the_newest_step_that_both_have(
+    ours: tuple[int, ...], theirs: tuple[int, ...], step: int
+) -> None:
+    expected = Opened(SEED, step, resumed=True)
+    assert open_both(resuming(*ours), resuming(*theirs)) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("active", "passive"),
+    [
+        (resuming(), resuming()),
+        (resuming(0), resuming()),  # stopped between the two parties' first writes
+        (resuming(), resuming(0)),
+    ],
+)
+def test_where_nothing_was_learnt_both_begin_anew(active: Side, passive: Side) -> None:
+    first, second = open_both(active, passive)
+    assert isinstance(first, Opened)
+    assert first == second
+    assert (first.first_step, first.resumed) == (0, False)
+    assert first.seed not in (SEED, ANOTHER_SEED)
+
+
+@pytest.mark.parametrize(
+    ("active", "passive", "says"),
+    [
+        (resuming(3, 6), resuming(), "checkpoints"),
+        (resuming(), resuming(3, 6), "checkpoints"),
+        (resuming(6), resuming(3), "checkpoints"),
+        (resuming(3, 6), resuming(3, 6, seed=ANOTHER_SEED), "checkpoints"),
+        (resuming(0), resuming(3, 6, seed=ANOTHER_SEED), "checkpoints"),
+        (resuming(0), resuming(0, seed=ANOTHER_SEED), "checkpoints"),
+        (resuming(3), Side(), "--resume"),
+        (Side(), resuming(), "--resume"),
+        (Side(), Side(union=bytes(32)), "alignments of different runs"),
+        (resuming(3), replace(resuming(3), union=bytes(32)), "alignments of different runs"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_on_both_sides(
+    active: Side, passive: Side, says: str
+) -> None:
+    """Rather than begin anew in silence, and delete what one of them has."""
+    for outcome in open_both(active, passive):
+        assert isinstance(outcome, ConfigurationError)
+        assert says in str(outcome)
+
+
+def test_each_side_is_told_who_was_to_resume() -> None:
+    first, second = open_both(resuming(), Side())
+    assert "this party was started with --resume" in str(first)
+    assert "the peer was started with --resume" in str(second)
+
+
+# --- bad peers ---
+
+
+def on(kind: type[Message], change: Callable[[Any], Iterable[Message]]) -> Tamper:
+    return lambda message: change(message) if isinstance(message, kind) else [message]
+
+
+STALLS = "stalls"
+
+BAD: dict[str, tuple[Tamper, str]] = {
+    "another-nonce": (on(NonceReveal, lambda _: [NonceReveal(b"x" * 32)]), "committed"),
+    "short-nonce": (on(NonceReveal, lambda _: [NonceReveal(b"x" * 31)]), "31 bytes"),
+    "no-nonce": (on(NonceReveal, lambda _: [NonceReveal(b"")]), "0 bytes"),
+    "no-commitment": (
+        on(TrainingOpening, lambda m: [replace(m, commitment=b"")]),
+        "committed",
+    ),
+    "nonce-first": (on(TrainingOpening, lambda _: [NonceReveal(bytes(32))]), "TrainingOpening"),
+    "opening-twice": (on(TrainingOpening, lambda m: [m, m]), "NonceReveal"),
+    "farewell-instead": (on(TrainingOpening, lambda _: [Goodbye()]), "Goodbye"),
+    "opening-omitted": (on(TrainingOpening, lambda _: []), "TrainingOpening"),
+    "nonce-omitted": (on(NonceReveal, lambda _: []), STALLS),
+}
+
+
+@pytest.mark.parametrize("bad_is_active", [True, False], ids=["active", "passive"])
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_peer_opens_nothing(bad: str, *, bad_is_active: bool) -> None:
+    tamper, says = BAD[bad]
+    ours, theirs = linked_pair(grace=0.05)
+    honest = theirs if bad_is_active else ours
+    watchdog = Timer(
+        0.5 if says == STALLS else 20, lambda: honest.fail(PeerLost("the peer is silent"))
+    )
+    watchdog.start()
+    links: tuple[Link, Link] = (
+        (TamperingLink(ours, tamper), theirs)
+        if bad_is_active
+        else (ours, TamperingLink(theirs, tamper))
+    )
+    outcome = open_both(Side(), Side(), links)[int(bad_is_active)]
+    watchdog.cancel()
+    if says == STALLS:
+        assert isinstance(outcome, PeerLost)
+    else:
+        assert isinstance(outcome, ProtocolViolation)
+        assert says in str(outcome)
+
+
+def test_a_peer_with_another_union_opens_nothing() -> None:
+    ours, theirs = linked_pair(grace=0.05)
+    lie = on(TrainingOpening, lambda m: [replace(m, union_sha256=bytes(32))])
+    outcome, _ = open_both(Side(), Side(), (ours, TamperingLink(theirs, lie)))
+    assert isinstance(outcome, ConfigurationError)
+    assert "align again" in str(outcome)

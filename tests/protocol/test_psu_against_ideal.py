@@ -1,0 +1,119 @@
+"""Algorithm 1 gives what the plaintext oracle says, for any sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florist.common.data.ids import IdColumn
+from florist.common.groups import make_group
+from florist.common.progress import NoProgress
+from florist.common.psu import set_stream
+from florist.common.psu.hashed_ids import hashed_with_dummies, random_ids
+from florist.common.psu.ideal import ideal_sizes, is_ideal
+from florist.common.psu.keys import Keys
+from tests.support.psu import run_pair
+
+if TYPE_CHECKING:
+    from florist.common.groups.group import Group
+
+X25519 = make_group("x25519")
+MODP = make_group("modp2048")
+
+identifiers = st.text(min_size=1, max_size=12).map(lambda text: text.encode("utf-8", "replace"))
+
+
+@st.composite
+def overlapping_sets(draw: st.DrawFn, largest: int) -> tuple[list[bytes], list[bytes]]:
+    """Two sets in random order with none, some or all of their IDs in common."""
+    everyone = draw(st.lists(identifiers, unique=True, max_size=largest))
+    sides = draw(st.lists(st.sampled_from("apb"), min_size=len(everyone), max_size=len(everyone)))
+    active = [i for i, side in zip(everyone, sides, strict=True) if side in "ab"]
+    passive = [i for i, side in zip(everyone, sides, strict=True) if side in "pb"]
+    return draw(st.permutations(active)), draw(st.permutations(passive))
+
+
+@settings(max_examples=40, deadline=None)
+@given(overlapping_sets(largest=60))
+def test_x25519_gives_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
+    active, passive = run_pair(X25519, *sets).views()
+    assert is_ideal(*sets, active, passive)
+
+
+@settings(max_examples=10, deadline=None)
+@given(overlapping_sets(largest=12))
+def test_modp_gives_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
+    active, passive = run_pair(MODP, *sets).views()
+    assert is_ideal(*sets, active, passive)
+
+
+def test_modp3072_gives_the_ideal_union() -> None:
+    ours, theirs = [b"ann", b"bob", b"eve"], [b"bob", b"dan"]
+    active, passive = run_pair(make_group("modp3072"), ours, theirs).views()
+    assert is_ideal(ours, theirs, active, passive)
+
+
+@pytest.mark.parametrize(
+    ("only_active", "only_passive", "both"),
+    [
+        (0, 0, 0),
+        (0, 0, 1),
+        (1, 0, 0),
+        (0, 1, 0),
+        (300, 0, 0),
+        (0, 0, 300),
+        (500, 3, 40),
+        (2, 700, 9),
+    ],
+)
+def test_sets_of_many_chunks(
+    monkeypatch: pytest.MonkeyPatch, only_active: int, only_passive: int, both: int
+) -> None:
+    monkeypatch.setattr(set_stream, "CHUNK_BYTES", 32 * 16)
+    shared = [f"b{i}".encode() for i in range(both)]
+    ours = [f"a{i}".encode() for i in range(only_active)] + shared
+    theirs = shared[::-1] + [f"p{i}".encode() for i in range(only_passive)]
+    active, passive = run_pair(X25519, ours, theirs).views()
+    assert is_ideal(ours, theirs, active, passive)
+
+
+@given(st.integers(0, 20), st.integers(0, 20))
+@settings(max_examples=10, deadline=None)
+def test_dummies_pad_the_sizes_and_are_nobodys(of_active: int, of_passive: int) -> None:
+    shared = [b"bob", "zoë".encode()]
+    ours, theirs = [b"ann", *shared], [*shared, b"dan"]
+    padded_ours = ours + list(random_ids(of_active))
+    padded_theirs = theirs + list(random_ids(of_passive))
+    active, passive = run_pair(X25519, padded_ours, padded_theirs).views()
+    assert is_ideal(padded_ours, padded_theirs, active, passive)
+    assert active.sizes == ideal_sizes(padded_ours, padded_theirs)
+    assert active.sizes.union == 4 + of_active + of_passive
+    assert active.sizes.shared == 2
+
+
+@pytest.mark.parametrize("group", [X25519, MODP], ids=lambda group: group.name)
+def test_hashing_appends_dummies_and_keeps_row_order(group: Group) -> None:
+    ids = IdColumn.from_bytes([b"ann", b"bob"])
+    elements = hashed_with_dummies(group, ids, 3, NoProgress())
+    assert elements.shape == (5, group.width)
+    assert np.array_equal(elements[:2], group.hash_ids(ids))
+    assert len(np.unique(elements, axis=0)) == 5
+
+
+def test_fresh_secrets_give_another_universe() -> None:
+    ours, theirs = [b"ann", b"bob"], [b"bob"]
+    first, _ = run_pair(X25519, ours, theirs).views()
+    second, _ = run_pair(X25519, ours, theirs).views()
+    assert first.digest != second.digest
+
+
+def test_keys_never_show_themselves() -> None:
+    keys = Keys.fresh(X25519)
+    shown = f"{keys!r} {keys}"
+    for secret in (keys.first, keys.second, keys.third):
+        assert str(int(secret)) not in shown
+        assert f"{int(secret):x}" not in shown

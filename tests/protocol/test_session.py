@@ -1,0 +1,221 @@
+"""Handshake, heartbeats and farewells, over the in-memory link."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.common.agreement import Agreement
+from florist.common.channel.channel import CONTROL
+from florist.common.channel.in_memory import linked_pair
+from florist.common.errors import (
+    AgreementMismatch,
+    ConfigurationError,
+    FloristError,
+    Interrupted,
+    PeerFailed,
+    PeerLost,
+    ProtocolViolation,
+)
+from florist.common.messages import Abort, Goodbye, Heartbeat, Hello, SetHeader, Step
+from florist.common.session import Patience, Session, make_hello
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from florist.common.channel.channel import Link
+
+QUICK = Patience(silence=0.6, stall=60.0)
+AGREED = Agreement().canonical()
+
+
+def hello(role: str = "active", agreement: str = AGREED, stage: str = "align") -> Hello:
+    return make_hello(role, "0", agreement, stage)
+
+
+def outcome(act: Callable[[], None]) -> FloristError | None:
+    try:
+        act()
+    except FloristError as error:
+        return error
+    return None
+
+
+def meet(
+    ours: Hello,
+    theirs: Hello,
+    we_do: Callable[[Session], None] = lambda _: None,
+    they_do: Callable[[Session], None] = lambda _: None,
+    patience: Patience = QUICK,
+) -> tuple[FloristError | None, FloristError | None]:
+    """Both sides of a session, each doing something in it; how each ended."""
+    left, right = linked_pair()
+
+    def side(link: Link, greeting: Hello, do: Callable[[Session], None]) -> None:
+        with Session(link, greeting, patience) as session:
+            do(session)
+
+    with ThreadPoolExecutor(2) as both:
+        one = both.submit(outcome, lambda: side(left, ours, we_do))
+        two = both.submit(outcome, lambda: side(right, theirs, they_do))
+        return one.result(timeout=30), two.result(timeout=30)
+
+
+def test_two_that_agree_part_as_friends() -> None:
+    assert meet(hello("active"), hello("passive")) == (None, None)
+
+
+def test_a_difference_is_reported_on_both_sides_field_by_field() -> None:
+    other = Agreement(group="modp2048", id_normalisation="none").canonical()
+    for error in meet(hello("active"), hello("passive", other)):
+        assert isinstance(error, AgreementMismatch)
+        assert len(error.differences) == 2
+        assert "group" in str(error)
+        assert "id_normalisation" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        (hello("active"), "--role"),
+        (hello("passive", stage="train"), "--stage"),
+        (Hello(99, "passive", "9.9", AGREED, "align"), "protocol version"),
+    ],
+)
+def test_other_differences_end_both(theirs: Hello, says: str) -> None:
+    for error in meet(hello("active"), theirs):
+        assert isinstance(error, ConfigurationError)
+        assert says in str(error)
+
+
+def test_a_failure_is_told_to_the_peer_with_its_reason() -> None:
+    def stumble(_: Session) -> None:
+        raise ProtocolViolation("step 9: something is wrong")
+
+    def wait(session: Session) -> None:
+        session.channel("psu").receive(SetHeader)
+
+    ours, theirs = meet(hello("active"), hello("passive"), stumble, wait)
+    assert isinstance(ours, ProtocolViolation)
+    assert isinstance(theirs, PeerFailed)
+    assert "step 9: something is wrong" in str(theirs)
+
+
+def test_an_operator_who_stops_is_reported_as_such() -> None:
+    def stop(_: Session) -> None:
+        raise Interrupted("stopped by SIGTERM")
+
+    def wait(session: Session) -> None:
+        session.channel("psu").receive(SetHeader)
+
+    ours, theirs = meet(hello("active"), hello("passive"), stop, wait)
+    assert isinstance(ours, Interrupted)
+    assert isinstance(theirs, PeerFailed)
+    assert "operator" in str(theirs)
+
+
+def test_paths_and_ids_of_a_bad_configuration_stay_at_home() -> None:
+    def stumble(_: Session) -> None:
+        raise ConfigurationError("/home/bank/people.csv: duplicate ID 'zelda'")
+
+    _, theirs = meet(hello("active"), hello("passive"), stumble, lambda s: _idle(s, 5))
+    assert isinstance(theirs, PeerFailed)
+    assert "zelda" not in str(theirs)
+    assert "people" not in str(theirs)
+
+
+def test_heartbeats_keep_a_quiet_session_alive() -> None:
+    def think(session: Session) -> None:
+        _idle(session, 3 * QUICK.silence)
+
+    assert meet(hello("active"), hello("passive"), think, think) == (None, None)
+
+
+def test_one_that_finishes_first_waits_for_the_other() -> None:
+    finished: list[str] = []
+
+    def slow(session: Session) -> None:
+        _idle(session, 1.0)
+        finished.append("slow")
+
+    assert meet(hello("active"), hello("passive"), they_do=slow) == (None, None)
+    assert finished == ["slow"]
+
+
+def test_neither_moving_is_a_stall() -> None:
+    patience = Patience(silence=0.6, stall=1.0)
+
+    def wait(session: Session) -> None:
+        session.channel("psu").receive(SetHeader)
+
+    errors = meet(hello("active"), hello("passive"), wait, wait, patience)
+    assert all(isinstance(error, PeerLost | PeerFailed) for error in errors)
+    assert any("progress" in str(error) for error in errors)
+
+
+def test_waiting_for_a_working_peer_is_no_stall() -> None:
+    patience = Patience(silence=0.6, stall=1.0)
+
+    def work(session: Session) -> None:
+        for _ in range(25):
+            session.count_work(1)
+            time.sleep(0.1)
+
+    assert meet(hello("active"), hello("passive"), they_do=work, patience=patience) == (None, None)
+
+
+def test_a_silent_peer_is_lost() -> None:
+    left, right = linked_pair()
+    control = right.channel(CONTROL)
+    control.send(hello("passive"))
+    started = time.monotonic()
+    with pytest.raises(PeerLost), Session(left, hello("active"), QUICK) as session:
+        session.channel("psu").receive(SetHeader)
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (Heartbeat(0), ProtocolViolation),
+        (Goodbye(), ProtocolViolation),
+        (Abort("disk full"), PeerFailed),
+        (SetHeader(Step.SECOND_ROUND, 1), ProtocolViolation),
+    ],
+)
+def test_anything_but_a_greeting_first_is_refused(message: Hello, kind: type[FloristError]) -> None:
+    left, right = linked_pair()
+    right.channel(CONTROL).send(message)
+    with pytest.raises(kind), Session(left, hello("active"), QUICK):
+        pass
+
+
+def test_a_second_greeting_is_refused() -> None:
+    left, right = linked_pair()
+    control = right.channel(CONTROL)
+    control.send(hello("passive"))
+    control.send(hello("passive"))
+    with pytest.raises(ProtocolViolation), Session(left, hello("active"), QUICK) as session:
+        session.channel("psu").receive(SetHeader)
+
+
+def test_a_reason_from_the_peer_cannot_write_to_the_terminal() -> None:
+    left, right = linked_pair()
+    right.channel(CONTROL).send(Abort("\x1b[2J\nall is well" + "x" * 10_000))
+    with pytest.raises(PeerFailed) as caught, Session(left, hello("active"), QUICK):
+        pass
+    assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 2100
+
+
+def _idle(session: Session, seconds: float) -> None:
+    """Compute for a while, noticing a failure of the link."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if session.failure is not None:
+            raise session.failure
+        time.sleep(0.02)

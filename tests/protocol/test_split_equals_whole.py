@@ -1,0 +1,140 @@
+"""The central check: with full overlap and nothing synthetic, split training is plain training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.common.agreement import TrainingAgreement
+from florist.common.data.features import Features
+from florist.common.training.models import make_active, make_bottom
+from florist.common.training.optimisers import make_optimisers
+from florist.common.training.settings import Model, Optimiser
+
+if TYPE_CHECKING:
+    from florist.common.train_session import Trained
+
+ROWS, CLASSES = 600, 3
+CPU = torch.device("cpu")
+
+
+def make_world(*, own: bool, classes: int = 2, seed: int = 0) -> World:
+    random = np.random.default_rng(seed)
+    cardinalities = (5, 40, 300)
+
+    def features() -> Features:
+        return Features(
+            random.random((ROWS, 4), dtype=np.float32),
+            np.stack([random.integers(0, c, ROWS) for c in cardinalities], 1).astype(np.int32),
+        )
+
+    return World(
+        features(),
+        random.integers(0, classes, ROWS),
+        cardinalities,
+        features() if own else None,
+        cardinalities if own else (),
+    )
+
+
+def settings(**changes: object) -> SimulationSettings:
+    agreement = TrainingAgreement.model_validate(
+        {
+            "epochs": 5,
+            "batch_size": 64,
+            "micro_batch": 64,
+            "cut_width": 16,
+            "embedding_noise": 0.0,
+            "checkpoint_every": 0,
+            **changes,
+        }
+    )
+    optimiser = Optimiser(learning_rate=1e-2)
+    return SimulationSettings(agreement, Model(hidden=[24, 16], tower=[8]), optimiser, seed=3)
+
+
+def plain(world: World, how: SimulationSettings, active: Trained, passive: Trained) -> list[float]:
+    """The whole model in one loop; ends with its weights compared to the two halves'."""
+    agreement = how.agreement
+    own = world.own_features
+    bottom = make_bottom(
+        how.model,
+        numeric=4,
+        cardinalities=world.cardinalities,
+        cut_width=agreement.cut_width,
+        device=CPU,
+        seed=int.from_bytes(passive.run.draws.derive("weights").secret),
+    )
+    top = make_active(
+        how.model,
+        numeric=4 if own else 0,
+        cardinalities=world.own_cardinalities,
+        cut_width=agreement.cut_width,
+        outputs=1 if agreement.classes == 2 else agreement.classes,
+        device=CPU,
+        seed=int.from_bytes(active.run.draws.derive("weights").secret),
+    )
+    optimisers = [make_optimisers(model, how.optimiser) for model in (bottom, top)]
+    row_of_rank = np.argsort(np.random.RandomState(how.seed).permutation(ROWS))
+    schedule, losses = active.run.schedule, []
+    for epoch in range(agreement.epochs):
+        for step in range(schedule.steps_per_epoch):
+            rows = row_of_rank[schedule.batch(epoch, step)]
+            x = world.features.take(rows)
+            embeddings = bottom(torch.from_numpy(x.numeric), torch.from_numpy(x.categories))
+            extra = []
+            if own:
+                z = own.take(rows)
+                extra = [torch.from_numpy(z.numeric), torch.from_numpy(z.categories)]
+            logits = top(embeddings, *extra)
+            labels = torch.from_numpy(world.labels[rows])
+            if agreement.classes == 2:
+                loss = binary_cross_entropy_with_logits(logits, labels.float())
+            else:
+                loss = cross_entropy(logits, labels)
+            for optimiser in optimisers:
+                optimiser.zero_grad()
+            loss.backward()
+            for optimiser in optimisers:
+                optimiser.step()
+            losses.append(loss.item())
+    for model, half in ((bottom, passive.half), (top, active.half)):
+        tensors, _ = half.state()
+        for name, weight in model.state_dict().items():
+            torch.testing.assert_close(tensors[f"model.{name}"], weight, rtol=1e-3, atol=1e-5)
+    return losses
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["labels-only", "with-own-features"])
+@pytest.mark.parametrize("masking", [False, True])
+@pytest.mark.parametrize("micro_batch", [64, 20])
+def test_split_training_is_plain_training(own: bool, masking: bool, micro_batch: int) -> None:  # noqa: FBT001
+    world, everyone = make_world(own=own), np.arange(ROWS)
+    how = settings(micro_batch=micro_batch, masking=masking)
+    active, passive = simulate(world, Holdings(everyone, everyone), None, how)
+    expected = plain(world, how, active, passive)
+    assert len(expected) >= 50
+    np.testing.assert_allclose(active.run.history.losses, expected, rtol=1e-5)
+
+
+def test_one_block_per_batch_is_exact() -> None:
+    """The same operations on the same numbers in the same order: not even a bit differs."""
+    world, everyone = make_world(own=False), np.arange(ROWS)
+    how = settings(masking=False, calibration="none", epochs=2)
+    active, passive = simulate(world, Holdings(everyone, everyone), None, how)
+    np.testing.assert_allclose(
+        active.run.history.losses, plain(world, how, active, passive), rtol=1e-6
+    )
+
+
+def test_several_classes() -> None:
+    world, everyone = make_world(own=False, classes=CLASSES), np.arange(ROWS)
+    how = settings(classes=CLASSES)
+    active, passive = simulate(world, Holdings(everyone, everyone), None, how)
+    expected = plain(world, how, active, passive)
+    np.testing.assert_allclose(active.run.history.losses, expected, rtol=1e-5)

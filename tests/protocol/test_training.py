@@ -1,0 +1,527 @@
+"""Both halves in memory: every combination trains, nothing else is on the line, no lie passes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from threading import Timer
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import numpy as np
+import pytest
+import torch
+
+from florist.cli import simulation
+from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.common.agreement import FeatureStrategyName, LabelStrategyName, TrainingAgreement
+from florist.common.channel.codec import encode
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import Direction, RecordingLink
+from florist.common.data.features import Features
+from florist.common.errors import ConfigurationError, FloristError, PeerLost, ProtocolViolation
+from florist.common.messages import (
+    EmbeddingBlock,
+    EpochSummary,
+    Goodbye,
+    GradientBlock,
+    NonceReveal,
+    TrainingOpening,
+)
+from florist.common.training.blocks import Diverged
+from florist.common.training.settings import Model, Optimiser
+from florist.common.training.synthetic_features import FeaSampling
+from tests.support.tampering import TamperingLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from florist.common.channel.channel import Link
+    from florist.common.channel.in_memory import InMemoryLink
+    from florist.common.messages import Message
+    from florist.common.train_session import Trained
+    from tests.support.tampering import Tamper
+
+M = TypeVar("M")
+
+PEOPLE = 60
+LABELS: tuple[LabelStrategyName, ...] = get_args(LabelStrategyName)
+FEATURES: tuple[FeatureStrategyName, ...] = get_args(FeatureStrategyName)
+MULTI_CLASS = ("label-random-pos", "label-random-pred", "label-neighbors")
+
+
+def make_world(
+    *, classes: int = 2, own: bool = False, people: int = PEOPLE, seed: int = 0
+) -> World:
+    random = np.random.default_rng(seed)
+    cardinalities = (4, 25)
+
+    def features() -> Features:
+        categories = [random.integers(0, size, people) for size in cardinalities]
+        return Features(
+            random.random((people, 3), dtype=np.float32), np.stack(categories, 1).astype(np.int32)
+        )
+
+    labels = random.permutation(np.arange(people) % (2 * classes) % classes)
+    return World(
+        features(),
+        labels,
+        cardinalities,
+        features() if own else None,
+        cardinalities if own else (),
+    )
+
+
+#: The active party lacks 24 of 60, the passive party 18 others.
+HOLDINGS = Holdings(np.arange(36), np.arange(18, 60))
+
+
+def settings(**agreement: object) -> SimulationSettings:
+    values = {
+        "epochs": 2,
+        "batch_size": 24,
+        "micro_batch": 8,
+        "cut_width": 4,
+        "checkpoint_every": 0,
+        **agreement,
+    }
+    return SimulationSettings(
+        TrainingAgreement.model_validate(values),
+        Model(hidden=[6, 4], tower=[5]),
+        Optimiser(learning_rate=1e-2),
+        seed=5,
+    )
+
+
+def as_it_is(link: InMemoryLink) -> Link:
+    return link
+
+
+@contextmanager
+def between(
+    active: Callable[[InMemoryLink], Link], passive: Callable[[InMemoryLink], Link], patience: float
+) -> Iterator[tuple[InMemoryLink, InMemoryLink]]:
+    """Simulations within run over these links, which fail after `patience` seconds."""
+    links = linked_pair(grace=0.05)
+
+    def give_up() -> None:
+        for link in links:
+            link.fail(PeerLost("no progress"))
+
+    watchdog = Timer(patience, give_up)
+    watchdog.start()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(simulation, "linked_pair", lambda: (active(links[0]), passive(links[1])))
+            yield links
+    finally:
+        watchdog.cancel()
+
+
+def run(
+    how: SimulationSettings,
+    world: World | None = None,
+    holdings: Holdings = HOLDINGS,
+    *,
+    test: World | None = None,
+) -> tuple[Trained, Trained]:
+    """A run that ends well, and soon."""
+    with between(as_it_is, as_it_is, patience=60):
+        return simulate(world or make_world(), holdings, test, how)
+
+
+def weights(trained: Trained) -> dict[str, torch.Tensor]:
+    tensors, _ = trained.half.state()
+    return {name: tensor.clone() for name, tensor in tensors.items() if name.startswith("model.")}
+
+
+def are_equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    assert ours.keys() == theirs.keys()
+    return all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def assert_sound(active: Trained, passive: Trained) -> None:
+    """All steps were made, all numbers are finite, and both sides were told the same."""
+    schedule = active.run.schedule
+    assert len(active.run.history.losses) == schedule.steps
+    assert all(math.isfinite(loss) for loss in active.run.history.losses)
+    assert active.run.history.epochs == passive.run.history.epochs
+    assert len(active.run.history.epochs) == schedule.epochs
+    rows = schedule.union_size * schedule.epochs
+    assert active.run.history.rows == passive.run.history.rows == rows
+    for trained in (active, passive):
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in weights(trained).values())
+
+
+# --- every combination ---
+
+
+@pytest.mark.parametrize("masking", [True, False], ids=["masked", "unmasked"])
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("labels", LABELS)
+def test_every_pair_of_strategies_trains(labels: str, features: str, *, masking: bool) -> None:
+    how = settings(labels={"strategy": labels}, features={"strategy": features}, masking=masking)
+    assert_sound(*run(how, test=make_world(seed=1)))
+
+
+@pytest.mark.parametrize("labels", ["label-random-pred", "label-neighbors"])
+@pytest.mark.parametrize("features", ["fea-sampling", "fea-gaussian"])
+@pytest.mark.parametrize(("batch_size", "micro_batch"), [(256, 8), (50, 1)])
+def test_many_parts_of_a_batch_make_no_deadlock(
+    labels: str, features: str, batch_size: int, micro_batch: int
+) -> None:
+    """Also where one side needs the whole batch before it answers, or before it sends."""
+    how = settings(
+        batch_size=batch_size,
+        micro_batch=micro_batch,
+        epochs=1,
+        labels={"strategy": labels},
+        features={"strategy": features},
+    )
+    holdings = Holdings(np.arange(batch_size - 9), np.arange(9, batch_size))
+    assert_sound(*run(how, make_world(people=batch_size), holdings))
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bfloat16": {"wire_type": "bfloat16"},
+    "float16": {"wire_type": "float16"},
+    "several-samples": {"labels": {"strategy": "label-random-pred", "samples": 5}},
+    "re-drawn": {"sticky": False},
+    "noise": {"embedding_noise": 1.5},
+    "no-noise": {"embedding_noise": 0.0},
+    "calibrated-at-the-end": {"calibration": "test"},
+    "not-calibrated": {"calibration": "none"},
+    "one-batch": {"batch_size": 1000, "micro_batch": 1000},
+    "single-rows": {"batch_size": 1, "micro_batch": 1, "epochs": 1},
+    "uneven-parts": {"batch_size": 33, "micro_batch": 10},
+}
+
+
+@pytest.mark.parametrize(("classes", "own"), [(2, False), (3, True)])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_trains(option: str, classes: int, *, own: bool) -> None:
+    world, test = (make_world(classes=classes, own=own, seed=seed) for seed in (0, 1))
+    assert_sound(*run(settings(classes=classes, **OPTIONS[option]), world, test=test))
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("masking", [True, False], ids=["masked", "unmasked"])
+def test_own_features_train(labels: str, *, masking: bool) -> None:
+    how = settings(labels={"strategy": labels}, masking=masking)
+    world, test = make_world(own=True), make_world(own=True, seed=1)
+    assert_sound(*run(how, world, test=test))
+
+
+@pytest.mark.parametrize("labels", MULTI_CLASS)
+@pytest.mark.parametrize("features", FEATURES)
+def test_several_classes_train(labels: str, features: str) -> None:
+    how = settings(classes=3, labels={"strategy": labels}, features={"strategy": features})
+    active, passive = run(how, make_world(classes=3), test=make_world(classes=3, seed=1))
+    assert_sound(active, passive)
+    assert active.half.calibration_points() is None
+
+
+@pytest.mark.parametrize("labels", ["label-majority", "label-minority"])
+def test_one_label_for_all_is_refused_with_several_classes(labels: str) -> None:
+    how = settings(classes=3, labels={"strategy": labels})
+    with pytest.raises(ConfigurationError, match="label-random-pos, label-random-pred"):
+        run(how, make_world(classes=3))
+
+
+def test_those_who_share_nobody_learn_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="no person in common"):
+        run(settings(), holdings=Holdings(np.arange(30), np.arange(30, 60)))
+
+
+@pytest.mark.parametrize("wire_type", ["float32", "float16"])
+def test_a_run_that_diverges_ends_with_the_reason(wire_type: str) -> None:
+    how = replace(settings(wire_type=wire_type), optimiser=Optimiser(learning_rate=1e15))
+    with between(as_it_is, as_it_is, patience=60) as links, pytest.raises(FloristError):
+        simulate(make_world(), HOLDINGS, None, how)
+    (reason,) = [str(link.failure) for link in links if isinstance(link.failure, Diverged)]
+    assert "learning_rate" in reason
+
+
+# --- the same again ---
+
+
+@pytest.mark.parametrize(("labels", "features"), [*zip(LABELS, FEATURES * 2, strict=False)])
+def test_the_same_seed_gives_the_same_run(labels: str, features: str) -> None:
+    how = settings(
+        labels={"strategy": labels}, features={"strategy": features}, embedding_noise=0.3
+    )
+    test = make_world(seed=1)
+    first, again = run(how, test=test), run(how, test=test)
+    for one, other in zip(first, again, strict=True):
+        assert one.run.history.losses == other.run.history.losses
+        assert one.run.history.epochs == other.run.history.epochs
+        assert are_equal(weights(one), weights(other))
+    another = run(replace(how, seed=6), test=test)
+    assert another[0].run.history.losses != first[0].run.history.losses
+
+
+@pytest.mark.parametrize("labels", ["label-random-pred", "label-majority"])
+def test_the_size_of_the_parts_makes_no_difference(labels: str) -> None:
+    """But for rounding, and for noise, which each part has of its own."""
+    losses = [
+        run(settings(micro_batch=size, embedding_noise=0.0, labels={"strategy": labels}))[
+            0
+        ].run.history.losses
+        for size in (3, 8, 1000)
+    ]
+    for other in losses[1:]:
+        np.testing.assert_allclose(other, losses[0], rtol=1e-4)
+
+
+def test_a_test_table_changes_no_weight() -> None:
+    without, tested = run(settings()), run(settings(), test=make_world(seed=1))
+    for one, other in zip(without, tested, strict=True):
+        assert are_equal(weights(one), weights(other))
+        assert [figures.auc for figures in one.run.history.epochs] == [None, None]
+        assert all(0 <= (figures.auc or -1) <= 1 for figures in other.run.history.epochs)
+
+
+# --- what each half learns from ---
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """Both halves after one step over everybody, and the gradients that were sent."""
+
+    active: dict[str, torch.Tensor]
+    passive: dict[str, torch.Tensor]
+    gradients: bytes
+
+
+def first_step(labels: str = "label-majority", **agreement: object) -> FirstStep:
+    how = settings(
+        epochs=1,
+        batch_size=PEOPLE,
+        micro_batch=PEOPLE,
+        embedding_noise=0.0,
+        labels={"strategy": labels},
+        **agreement,
+    )
+    # Adam's first step is nearly the sign of the gradient alone.
+    plain = replace(how, optimiser=Optimiser(name="sgd", learning_rate=0.1))
+    link = RecordedLink()
+    with between(link.record, as_it_is, patience=60):
+        active, passive = simulate(make_world(), HOLDINGS, None, plain)
+    (gradients,) = link.messages(GradientBlock)
+    return FirstStep(weights(active), weights(passive), gradients.values)
+
+
+@pytest.mark.parametrize("calibration", ["none", "train"])
+@pytest.mark.parametrize("masking", [True, False])
+def test_synthetic_labels_move_the_top_model_only_without_masking(
+    calibration: str, *, masking: bool
+) -> None:
+    """They are in the gradients that are sent in any case."""
+    majority, minority = (
+        first_step(labels, masking=masking, calibration=calibration)
+        for labels in ("label-majority", "label-minority")
+    )
+    assert majority.gradients != minority.gradients
+    assert are_equal(majority.active, minority.active) is masking
+    assert not are_equal(majority.passive, minority.passive)
+
+
+@pytest.mark.parametrize("masking", [True, False])
+def test_stand_ins_move_the_bottom_model_only_without_masking(
+    monkeypatch: pytest.MonkeyPatch, *, masking: bool
+) -> None:
+    """The gradients of real rows do not depend on other rows; those of stand-ins are left out."""
+    steps = []
+    for row in (0, 1):
+        monkeypatch.setattr(FeaSampling, "donors", lambda _, ranks, __, row=row: 0 * ranks + row)
+        steps.append(first_step(masking=masking))
+    assert steps[0].gradients != steps[1].gradients
+    assert are_equal(steps[0].passive, steps[1].passive) is masking
+    assert not are_equal(steps[0].active, steps[1].active)
+
+
+# --- what is on the line ---
+
+
+@dataclass
+class RecordedLink:
+    """The active party's end, recorded once it is given to `between`."""
+
+    link: RecordingLink | None = None
+
+    def record(self, link: InMemoryLink) -> Link:
+        self.link = RecordingLink(link)
+        return self.link
+
+    def messages(self, kind: type[M]) -> list[M]:
+        assert self.link is not None
+        return [r.message for r in self.link.records if isinstance(r.message, kind)]
+
+    @property
+    def sizes(self) -> list[tuple[object, ...]]:
+        """Of all that was sent, then of all that was received: channel, type, bytes."""
+        assert self.link is not None
+        return [
+            (direction, r.channel, type(r.message), len(encode(r.message)))  # type: ignore[arg-type]
+            for direction in Direction
+            for r in self.link.records
+            if r.direction is direction
+        ]
+
+
+def recorded_run(holdings: Holdings, **agreement: object) -> RecordedLink:
+    link = RecordedLink()
+    with between(link.record, as_it_is, patience=60):
+        simulate(make_world(), holdings, make_world(seed=1), settings(**agreement))
+    return link
+
+
+def test_messages_are_those_of_the_protocol_in_their_numbers() -> None:
+    """Per epoch batches of 24, 24 and 12 rows and a test table of 60, in parts of 8."""
+    counts = Counter(kind for _, _, kind, _ in recorded_run(HOLDINGS).sizes)
+    assert counts == {
+        TrainingOpening: 2,
+        NonceReveal: 2,
+        EmbeddingBlock: 2 * (3 + 3 + 2 + 8),
+        GradientBlock: 2 * (3 + 3 + 2),
+        EpochSummary: 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "features"),
+    [("label-random-pred", "fea-sampling"), ("label-neighbors", "fea-random")],
+)
+def test_sizes_do_not_depend_on_who_is_shared(labels: str, features: str) -> None:
+    """Other people in common, of the same numbers: not a byte more or less, nor elsewhere."""
+    strategies = {"labels": {"strategy": labels}, "features": {"strategy": features}}
+    others = Holdings(np.arange(12, 48), np.r_[0:12, 20:38, 48:60])
+    assert [len(rows) for rows in (others.active, others.passive, others.shared.active)] == [
+        len(rows) for rows in (HOLDINGS.active, HOLDINGS.passive, HOLDINGS.shared.active)
+    ]
+    expected = recorded_run(HOLDINGS, **strategies).sizes
+    assert recorded_run(others, **strategies).sizes == expected
+
+
+# --- bad peers ---
+
+
+def with_first_value(number: float) -> Callable[[Any], list[Message]]:
+    value = np.float32(number).tobytes()
+    return lambda block: [replace(block, values=value + block.values[4:])]
+
+
+def as_the_other_kind(block: EmbeddingBlock | GradientBlock) -> list[Message]:
+    kind = GradientBlock if isinstance(block, EmbeddingBlock) else EmbeddingBlock
+    return [kind(block.step, block.start, block.values)]
+
+
+#: What a bad peer sends instead of a block, and a word of the error that it must cause.
+BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
+    "of-the-next-step": (lambda b: [replace(b, step=b.step + 1)], "instead of step"),
+    "of-a-far-step": (lambda b: [replace(b, step=2**63)], "instead of step"),
+    "of-later-rows": (lambda b: [replace(b, start=b.start + 8)], "instead of step"),
+    "of-no-rows": (lambda b: [replace(b, values=b"")], "0 bytes instead of"),
+    "a-row-short": (lambda b: [replace(b, values=b.values[:-16])], "bytes instead of"),
+    "a-byte-short": (lambda b: [replace(b, values=b.values[:-1])], "bytes instead of"),
+    "a-row-long": (lambda b: [replace(b, values=b.values + bytes(16))], "bytes instead of"),
+    "of-another-width": (lambda b: [replace(b, values=b.values * 2)], "cut_width"),
+    "not-a-number": (with_first_value(math.nan), "no numbers"),
+    "infinite": (with_first_value(-math.inf), "no numbers"),
+    "repeated": (lambda b: [b, b], "instead of step"),
+    "omitted": (lambda _: [], "instead of step"),
+    "of-the-other-kind": (as_the_other_kind, "was expected"),
+    "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
+}
+BAD_SUMMARIES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
+    "of-another-epoch": (lambda s: [replace(s, epoch=s.epoch + 1)], "of epoch 0"),
+    "without-a-loss": (lambda s: [replace(s, loss=math.nan)], "no numbers"),
+    "with-an-infinite-figure": (lambda s: [replace(s, ace=math.inf)], "no numbers"),
+    "without-a-test": (lambda s: [EpochSummary(s.epoch, s.loss)], "of epoch 0"),
+    "repeated": (lambda s: [s, s], "EpochSummary"),
+    "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
+}
+
+
+def outcome_of_honest_party(
+    tamper: Tamper, *, bad_is_active: bool, patience: float = 30.0
+) -> FloristError | None:
+    """How a run with a tampering party ends for the other; None if it ended well."""
+
+    def tampering(link: InMemoryLink) -> Link:
+        return TamperingLink(link, tamper)
+
+    ends = (tampering, as_it_is) if bad_is_active else (as_it_is, tampering)
+    with between(*ends, patience=patience) as links, suppress(FloristError):
+        simulate(make_world(), HOLDINGS, make_world(seed=1), settings(embedding_noise=0.0))
+    return links[int(bad_is_active)].failure
+
+
+def on_block(
+    kind: type[EmbeddingBlock | GradientBlock],
+    change: Callable[[Any], list[Message]],
+    step: int,
+    start: int,
+) -> Tamper:
+    return lambda message: (
+        change(message)
+        if isinstance(message, kind) and (message.step, message.start) == (step, start)
+        else [message]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "start"),
+    [
+        (EmbeddingBlock, 0, 0),
+        (EmbeddingBlock, 4, 8),
+        (EmbeddingBlock, 0, 40),  # of the test table: no batch is so large
+        (GradientBlock, 0, 0),
+        (GradientBlock, 4, 8),
+    ],
+    ids=["first-embeddings", "embeddings", "test-embeddings", "first-gradients", "gradients"],
+)
+@pytest.mark.parametrize("bad", BAD_BLOCKS)
+def test_a_bad_block_is_named_and_ends_the_run(
+    bad: str, kind: type[EmbeddingBlock | GradientBlock], step: int, start: int
+) -> None:
+    change, says = BAD_BLOCKS[bad]
+    tamper = on_block(kind, change, step, start)
+    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock)
+    assert isinstance(outcome, ProtocolViolation)
+    assert says in str(outcome)
+
+
+@pytest.mark.parametrize("bad", BAD_SUMMARIES)
+def test_a_bad_summary_is_named_and_ends_the_run(bad: str) -> None:
+    change, says = BAD_SUMMARIES[bad]
+    outcome = outcome_of_honest_party(
+        lambda m: change(m) if isinstance(m, EpochSummary) and m.epoch == 0 else [m],
+        bad_is_active=True,
+    )
+    assert isinstance(outcome, ProtocolViolation)
+    assert says in str(outcome)
+
+
+@pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
+def test_a_last_block_that_does_not_come_is_a_stall(
+    kind: type[EmbeddingBlock | GradientBlock],
+) -> None:
+    """Both wait; the session's patience ends that."""
+    tamper = on_block(kind, lambda _: [], step=1, start=16)
+    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock, patience=1.0)
+    assert isinstance(outcome, PeerLost)
+
+
+def test_a_summary_that_does_not_come_is_a_stall() -> None:
+    outcome = outcome_of_honest_party(
+        lambda m: [] if isinstance(m, EpochSummary) else [m], bad_is_active=True, patience=1.0
+    )
+    assert isinstance(outcome, PeerLost)
+
+
+def test_an_honest_run_passes_through_the_same_link() -> None:
+    for bad_is_active in (True, False):
+        outcome = outcome_of_honest_party(lambda m: [m], bad_is_active=bad_is_active)
+        assert outcome is None

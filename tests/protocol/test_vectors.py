@@ -1,0 +1,59 @@
+"""Good vectors: the real roles give, set by set, what the plain reference gives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import RecordingLink
+from florist.common.groups import make_group
+from florist.common.groups.group import Exponent
+from florist.common.messages import SetChunk, Step
+from florist.common.psu.keys import Keys
+from tests.protocol.reference import VECTORS, all_vectors
+from tests.support.psu import run_pair
+
+FILES = sorted(path.name for path in VECTORS.glob("*.json"))
+
+
+def load(name: str) -> dict[str, Any]:
+    vector: dict[str, Any] = json.loads((VECTORS / name).read_text(encoding="utf-8"))
+    return vector
+
+
+def keys(exponents: list[str]) -> Keys:
+    return Keys(*(Exponent(int(text, 16)) for text in exponents))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_set_and_both_results_are_the_references(name: str) -> None:
+    vector = load(name)
+    group = make_group(vector["group"])
+    active_link, passive_link = linked_pair()
+    recorded = RecordingLink(active_link)
+    active, passive = run_pair(
+        group,
+        [x.encode() for x in vector["active_ids"]],
+        [x.encode() for x in vector["passive_ids"]],
+        (recorded, passive_link),
+        (keys(vector["s"]), keys(vector["t"])),
+    ).views()
+    hashes = {step: hashlib.sha256() for step in Step}
+    for record in recorded.records:
+        if isinstance(record.message, SetChunk):
+            hashes[record.message.step].update(record.message.elements)
+    assert {str(step.value): h.hexdigest() for step, h in hashes.items()} == vector["sets"]
+    assert active.rank_of_own.tolist() == vector["active_ranks"]
+    assert passive.rank_of_own.tolist() == vector["passive_ranks"]
+    assert active.digest.hex() == passive.digest.hex() == vector["union_sha256"]
+
+
+def test_the_committed_vectors_are_the_generators() -> None:
+    made = all_vectors()
+    assert sorted(made) == FILES
+    for name, vector in made.items():
+        assert load(name) == vector
