@@ -1,0 +1,70 @@
+"""Files in the form in which others publish them: the name of the format settles the rest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+FormatName = Literal["plain", "criteo", "avazu"]
+
+#: The ID column of a file without one: the IDs are 1, 2, 3, ... in the order of the rows.
+ROW_NUMBER = "row_number"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Everything about a table but its path."""
+
+    id_column: str
+    delimiter: str
+    label: str
+    numeric: tuple[str, ...]
+    categorical: tuple[str, ...]
+
+    def settings(self) -> dict[str, Any]:
+        """The keys of the configuration that it settles."""
+        return asdict(self)
+
+    def allows_id(self, column: str) -> bool:
+        """Whether the IDs can be in `column`. A file without IDs may get some, put first."""
+        if column == self.id_column:
+            return True
+        return self.id_column == ROW_NUMBER and column not in self.columns
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All but an ID, in the order of a file without header."""
+        return (self.label, *self.numeric, *self.categorical)
+
+    def header(self, id_column: str) -> tuple[str, ...] | None:
+        """The columns of a text file that does not name them; None when it does."""
+        if self.id_column != ROW_NUMBER:
+            return None
+        return self.columns if id_column == ROW_NUMBER else (id_column, *self.columns)
+
+
+#: Kaggle, "Display Advertising Challenge" (2014): tabs, no header, no IDs.
+CRITEO = Format(
+    id_column=ROW_NUMBER,
+    delimiter="\t",
+    label="label",
+    numeric=tuple(f"I{number}" for number in range(1, 14)),
+    categorical=tuple(f"C{number}" for number in range(1, 27)),
+)
+
+#: Kaggle, "Click-Through Rate Prediction" (2014): all columns but `id` and `click` are categories,
+#: the hour (as YYMMDDHH) among them.
+AVAZU = Format(
+    id_column="id",
+    delimiter=",",
+    label="click",
+    numeric=(),
+    categorical=(
+        *("hour", "C1", "banner_pos", "site_id", "site_domain", "site_category"),
+        *("app_id", "app_domain", "app_category"),
+        *("device_id", "device_ip", "device_model", "device_type", "device_conn_type"),
+        *(f"C{number}" for number in range(14, 22)),
+    ),
+)
+
+FORMATS: dict[str, Format] = {"criteo": CRITEO, "avazu": AVAZU}

@@ -1,0 +1,255 @@
+"""Text and Parquet files as Arrow columns; what is wrong with a file is told with its fix."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from florist.common.data.quoting import quoted, quoted_few
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".gz")
+#: The text reader's unit of work; no row can be longer.
+_BLOCK_MIB = 4
+_RECODE = "save the file with that encoding"
+
+
+@dataclass(frozen=True, slots=True)
+class TextLayout:
+    """How a text file is written."""
+
+    delimiter: str = ","
+    #: The columns of a file that has no header.
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """An open door to a table: its columns are known, and can be read."""
+
+    path: Path
+    #: The names of its columns, in their order.
+    names: list[str]
+    #: What its columns hold; None for a text file, which does not say.
+    schema: pa.Schema | None
+    text: TextLayout
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """These columns, each of which must be there once; at least one row.
+
+        A text file's come as strings just as they stand, none missing.
+
+        Raises:
+            ConfigurationError: names the file, what is wrong and the fix.
+        """
+        self._check(names)
+        if self.schema is None:
+            table = _read_text(self.path, names, self.text)
+        else:
+            table = _read_parquet(self.path, names)
+        if not table.num_rows:
+            raise _no_rows(self.path)
+        return table
+
+    def _check(self, names: Sequence[str]) -> None:
+        missing = [name for name in names if name not in self.names]
+        if missing:
+            near = difflib.get_close_matches(missing[0], self.names, n=1)
+            hint = f"did you mean {quoted(near[0])}? " if near else ""
+            if len(self.names) == 1:
+                hint += "is `delimiter` right? "
+            columns = "column" if len(missing) == 1 else "columns"
+            raise ConfigurationError(
+                f"{self.path}: has no {columns} {quoted_few(missing, 20)}; {hint}"
+                f"it has {quoted_few(self.names, 20)}"
+            )
+        times = Counter(self.names)
+        for name in names:
+            if times[name] > 1:
+                raise ConfigurationError(
+                    f"{self.path}: {times[name]} columns are called {quoted(name)}; rename all "
+                    "but one"
+                )
+
+
+def open_table(path: Path, text: TextLayout) -> TableFile:
+    """Look at a file's columns; its name tells whether it is text, laid out as `text`, or Parquet.
+
+    Raises:
+        ConfigurationError: it cannot be read, and why.
+    """
+    _check_file(path)
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        schema = _parquet_schema(path)
+        return TableFile(path, schema.names, schema, text)
+    if suffix in _TEXT_SUFFIXES:
+        return TableFile(path, _text_names(path, text), None, text)
+    raise ConfigurationError(
+        f"{path}: the name must end in .csv, .csv.gz or .parquet, which tells its format; text "
+        "may also be .tsv, .txt or .gz"
+    )
+
+
+def _check_file(path: Path) -> None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"{path}: there is no such file; correct `path` under `data`"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigurationError(f"{path}: is a folder or device; name a file")
+    if status.st_size == 0:
+        raise ConfigurationError(f"{path}: is empty (0 bytes); write the table again")
+
+
+# --- Parquet ---
+
+
+def _parquet_schema(path: Path) -> pa.Schema:
+    try:
+        with parquet.ParquetFile(str(path)) as file:
+            return file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _read_parquet(path: Path, names: Sequence[str]) -> pa.Table:
+    try:
+        with parquet.ParquetFile(str(path)) as file:
+            # A name with a dot also selects a nested column, which `select` leaves out again.
+            return file.read(columns=list(names)).select(list(names))
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+# --- text ---
+
+
+def _text_names(path: Path, layout: TextLayout) -> list[str]:
+    try:
+        with _open_text(path) as stream:
+            if stream.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise _not_utf8(path)
+        with (
+            _open_text(path) as stream,
+            csv.open_csv(stream, _read_options(layout), _parse_options(layout)) as reader,
+        ):
+            names: list[str] = reader.schema.names
+            return names
+    except UnicodeDecodeError:
+        raise _not_utf8(path, "the header") from None
+    except pa.ArrowException as error:
+        raise _bad_text(path, None, layout, error) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _read_text(path: Path, names: Sequence[str], layout: TextLayout) -> pa.Table:
+    try:
+        return _text_columns(path, names, layout)
+    except pa.ArrowException as error:
+        raise _bad_text(path, names, layout, error) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _text_columns(
+    path: Path, names: Sequence[str] | None, layout: TextLayout, *, use_threads: bool = True
+) -> pa.Table:
+    convert_options = csv.ConvertOptions(
+        include_columns=names,
+        column_types=dict.fromkeys(names or (), pa.string()),  # never guessed: "007" stays
+        strings_can_be_null=False,  # a value may be "NA"
+    )
+    options = _read_options(layout, use_threads=use_threads)
+    with _open_text(path) as stream:
+        return csv.read_csv(stream, options, _parse_options(layout), convert_options)
+
+
+def _open_text(path: Path) -> pa.NativeFile:
+    compression = "gzip" if path.suffix.lower() == ".gz" else None
+    return pa.input_stream(str(path), compression=compression)
+
+
+def _read_options(layout: TextLayout, *, use_threads: bool = True) -> csv.ReadOptions:
+    return csv.ReadOptions(
+        use_threads=use_threads, block_size=_BLOCK_MIB << 20, column_names=layout.names
+    )
+
+
+def _parse_options(layout: TextLayout) -> csv.ParseOptions:
+    return csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True)
+
+
+# --- what is wrong, for the operator ---
+
+
+def _bad_text(
+    path: Path, names: Sequence[str] | None, layout: TextLayout, error: pa.ArrowException
+) -> ConfigurationError:
+    """From the reader's message, which also quotes the row."""
+    problem = str(error)
+    # Only the reader without threads can tell the row.
+    try:
+        _text_columns(path, names, layout, use_threads=False)
+    except (pa.ArrowException, OSError) as slower:
+        problem = str(slower)
+    row = re.search(r"Row #(\d+)", problem)
+    header = "" if layout.names else " (the header is row 1)"
+    where = f"row {int(row[1]):,}{header}" if row else "a row"
+    if "Empty CSV" in problem:
+        return _no_rows(path)
+    if "UTF8" in problem:
+        return _not_utf8(path, where)
+    if found := re.search(r"Expected (\d+) columns, got (\d+)", problem):
+        return _ragged(path, where, int(found[1]), int(found[2]), layout)
+    if "straddl" in problem:
+        return ConfigurationError(
+            f"{path}: a row is longer than {_BLOCK_MIB} MiB; is a double quote not closed?"
+        )
+    return _unreadable(path, problem)
+
+
+def _ragged(
+    path: Path, where: str, expected: int, found: int, layout: TextLayout
+) -> ConfigurationError:
+    if layout.names:
+        first, last = layout.names[0], layout.names[-1]
+        return ConfigurationError(
+            f"{path}: {where} has {found} values where the format has {expected}, from "
+            f"{quoted(first)} to {quoted(last)}; `id_column` tells whether an ID comes first"
+        )
+    return ConfigurationError(
+        f"{path}: {where} has {found} values where the header has {expected}; put values "
+        "that hold the delimiter, a quote or a line break in double quotes"
+    )
+
+
+def _no_rows(path: Path) -> ConfigurationError:
+    return ConfigurationError(f"{path}: has no rows; there must be one for each person")
+
+
+def _not_utf8(path: Path, where: str = "the file") -> ConfigurationError:
+    return ConfigurationError(f"{path}: {where} is not UTF-8; {_RECODE}")
+
+
+def _unreadable(path: Path, problem: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path}: cannot be read: {quoted(str(problem), 200)}; check its format and write it again"
+    )

@@ -1,0 +1,119 @@
+"""Labels as classes, from every type of column; what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florist.common.data.labels import Labels, read_labels
+from florist.common.data.tables import RawTable
+from florist.common.errors import ConfigurationError
+
+
+def raw(values: Any, kind: pa.DataType | None = None) -> RawTable:  # noqa: ANN401
+    label = values if isinstance(values, pa.Array) else pa.array(values, kind)
+    ids = pa.array([str(row) for row in range(len(label))])
+    return RawTable.from_arrow("people.csv", ids, pa.table({}), label)
+
+
+def read(values: Any, *arguments: Any, **options: Any) -> Labels:  # noqa: ANN401
+    return read_labels(raw(values), *arguments, **options)
+
+
+def refusal(values: Any, *arguments: Any, **options: Any) -> str:  # noqa: ANN401
+    with pytest.raises(ConfigurationError) as caught:
+        read(values, *arguments, **options)
+    text = str(caught.value)
+    assert text.startswith("people.csv, column 'label': ")
+    assert text.isprintable()
+    return text.removeprefix("people.csv, column 'label': ")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0, 1, 1],
+        [0.0, 1.0, 1.0],
+        [False, True, True],
+        ["0", "1", "1"],
+        ["0.0", "1.0", "1"],
+        ["false", "true", "TRUE"],
+        [" 0", "1 ", "1"],
+        pa.array([0, 1, 1], pa.uint8()),
+        pa.array(["0", "1", "1"]).dictionary_encode(),
+    ],
+)
+def test_binary_labels(values: Any) -> None:  # noqa: ANN401
+    labels = read(values)
+    assert labels.classes.tolist() == [0, 1, 1]
+    assert labels.classes.dtype == np.int64
+    assert labels.names == ("0", "1")
+    assert repr(labels) == "Labels(3 rows, 2 classes)"
+
+
+def test_more_classes() -> None:
+    numbers = read([2, 0, 2, 1], 4)
+    assert numbers.classes.tolist() == [2, 0, 2, 1]
+    assert numbers.names == ("0", "1", "2", "3")
+    assert read(["2.0", "0", "1"], 3).classes.tolist() == [2, 0, 1]
+    texts = read(["red", "blue", "red", "Green"], 3)
+    assert texts.classes.tolist() == [2, 1, 2, 0]
+    assert texts.names == ("Green", "blue", "red")
+
+
+def test_further_tables_have_the_names_of_the_training_table() -> None:
+    names = ("Green", "blue", "red")
+    assert read(["red", "blue"], 3, names=names).classes.tolist() == [2, 1]
+    assert read([2, 1], 3, names=("0", "1", "2")).classes.tolist() == [2, 1]
+    assert refusal(["red", "grey"], 3, names=names).startswith(
+        "holds 'grey', which the training table does not have; take those rows out"
+    )
+    assert refusal([1, 2], 3, names=names).startswith("holds '1', '2', which the training table")
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=30))
+def test_text_classes_as_the_slow_version(values: list[str]) -> None:
+    known = sorted(set(values))
+    if len(known) < 3:
+        return
+    labels = read(values, len(known))
+    assert [labels.names[each] for each in labels.classes] == values
+    assert Counter(labels.classes.tolist()) == Counter(map(known.index, values))
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "expected"),
+    [
+        ([0, 1, 2], 2, "must be 0 or 1 (or false or true), and holds '0', '1', '2'; write 0 and 1"),
+        ([-1, 1], 2, "must be 0 or 1 (or false or true), and holds '-1', '1'"),
+        ([0.5, 1], 2, "must be 0 or 1"),
+        (["yes", "no"], 2, "must be 0 or 1 (or false or true), and holds 'yes', 'no'"),
+        (["\x1b[2J", "no"], 2, r"and holds '\x1b[2J', 'no'"),
+        (range(100), 2, "and holds '0', '1', '2', '3', '4' and 95 more;"),
+        ([0, None, 1, None], 2, "labels are missing in 2 of 4 rows; take those rows out, or give"),
+        (["0", "", "1"], 2, "labels are missing in 1 of 3 rows"),
+        ([0, float("nan"), 1], 2, "labels are missing in 1 of 3 rows"),
+        ([1, 1], 2, "is '1' in every row; a model can learn only from rows of different classes"),
+        (["a"], 3, "is 'a' in every row"),
+        ([1, 2, 3], 3, "must be whole numbers from 0 to 2, and holds '1', '2', '3'; number the"),
+        ([-1, 2], 3, "must be whole numbers from 0 to 2"),
+        (["a", "b"], 3, "holds 2 classes, 'a', 'b', where `agreement.training.classes` is 3; mend"),
+        ([1, 2, 2.5], 4, "holds 3 classes, '1', '2', '2.5', where"),
+        ([{"a": 1}], 2, "holds struct<a: int64> values"),
+    ],
+)
+def test_labels_that_are_refused(values: Any, classes: int, expected: str) -> None:  # noqa: ANN401
+    assert refusal(values, classes).startswith(expected) or expected in refusal(values, classes)
+
+
+def test_no_label_column() -> None:
+    table = RawTable.from_arrow("people.csv", pa.array(["a"]), pa.table({}))
+    with pytest.raises(ConfigurationError, match=r"people\.csv: no column is known to hold the la"):
+        read_labels(table)
