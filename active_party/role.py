@@ -1,0 +1,50 @@
+"""The active party: has the labels and the top model; listens."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from florist.active_party.psu_role import run_psu
+from florist.common.channel.grpc_listener import GrpcListener
+from florist.common.meeting import own_credentials
+from florist.common.role import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from florist.common.channel.channel import Channel, Link
+    from florist.common.config import PartyConfig
+    from florist.common.train_session import HalfSetup
+    from florist.common.training.loop import Half, Run
+
+log = logging.getLogger("florist.active")
+
+
+@contextmanager
+def wait_for_peer(config: PartyConfig, plaintext: bool) -> Iterator[Link]:  # noqa: FBT001
+    """Listen at our address until the peer comes."""
+    credentials = own_credentials(config, plaintext=plaintext)
+    listener = GrpcListener(config.network.address, credentials, config.party.peer)
+    try:
+        log.info("listening at %s for %s", listener.start(), config.party.peer)
+        link = listener.accept(
+            config.patience.connect,
+            on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
+        )
+        try:
+            yield link
+        finally:
+            link.close()
+    finally:
+        listener.close()
+
+
+def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
+    from florist.active_party.training import make_active_half  # noqa: PLC0415 - loads torch
+
+    return make_active_half
+
+
+ACTIVE = Role("active", wait_for_peer, _make_half, run_psu)

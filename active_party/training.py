@@ -1,0 +1,288 @@
+"""The active party's half of a step: embeddings in, loss, gradients out, update of `h`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from florist.common.errors import ConfigurationError
+from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
+from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.calibration import (
+    Calibration,
+    Counts,
+    Mixture,
+    cross_entropies,
+    mixture,
+    model_output,
+)
+from florist.common.training.half_state import pack, unpack
+from florist.common.training.history import Clock, EpochFigures
+from florist.common.training.models import describe, make_active
+from florist.common.training.optimisers import make_optimisers
+from florist.common.training.report import CalibrationPoints
+from florist.common.training.synthetic_features import FEATURE_STRATEGIES, FeaSampling
+from florist.common.training.synthetic_labels import (
+    LabelDraws,
+    LabelRequest,
+    class_frequencies,
+    label_strategy,
+    targets,
+)
+from florist.common.training.torch_batch import FeatureRows
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from florist.common.channel.channel import Channel
+    from florist.common.train_session import HalfSetup
+    from florist.common.training.feed import Position
+    from florist.common.training.loop import Run
+    from florist.common.training.models import ActiveModel
+    from florist.common.training.optimisers import Optimisers
+    from florist.common.training.parts import TrainingParts
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ActiveBatch:
+    """What the active party knows of a batch: labels, which are real, draws, own features."""
+
+    labels: Tensor
+    has_label: Tensor
+    #: One row for each row of the batch; used where there is no label.
+    uniforms: Tensor
+    features: FeatureRows | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class ActiveHalf:
+    """The top model `h`, and a tower for own features, in training."""
+
+    def __init__(
+        self,
+        parts: TrainingParts,
+        model: ActiveModel,
+        optimisers: Optimisers,
+        channel: Channel,
+        run: Run,
+    ) -> None:
+        agreement, train = parts.agreement, parts.train
+        if train.labels is None:
+            raise ConfigurationError("data.train.label: the active party needs a label column")
+        self._parts = parts
+        self._labels = train.labels
+        self._model = model
+        self._optimisers = optimisers
+        self._channel = channel
+        self._run = run
+        self._clock = Clock(run.history)
+        self._wire = Wire(agreement.wire_type, agreement.cut_width)
+        self._frequencies = class_frequencies(train.labels, agreement.classes)
+        self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
+        self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
+        self._sent, self._own = calibrations(parts, self._frequencies)
+        self._tested: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
+        self._donors = FeaSampling(run.draws, len(train.labels), sticky=agreement.sticky)
+
+    def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> ActiveBatch:
+        train, device = self._parts.train, self._parts.device
+        rows = train.membership.rows(ranks)
+        has_label = rows >= 0
+        features = None
+        if train.features is not None:
+            stand_ins = self._donors.donors(ranks, position.epoch)
+            features = FeatureRows.gather(
+                train.features, np.where(has_label, rows, stand_ins), device
+            )
+        return ActiveBatch(
+            torch.from_numpy(np.where(has_label, self._labels[rows], 0)).to(device),
+            torch.from_numpy(has_label).to(device),
+            self._draws.for_rows(ranks, position.epoch).to(device),
+            features,
+        )
+
+    def step(self, position: Position, batch: ActiveBatch) -> None:
+        """The right half of table "Communication diagram of model training"."""
+        parts = list(micro_batches(len(batch), self._parts.agreement.micro_batch))
+        self._optimisers.zero_grad()
+        loss = 0.0
+        for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
+            embeddings = torch.cat([self._receive(position.step, p) for p in together])  # ⟹ f(X)
+            rows = slice(together[0].start, together[-1].stop)
+            share, gradient = self._loss_and_gradient(batch, rows, embeddings)
+            loss += share
+            for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
+                self._send(position, part.start, block)  # g ⟸
+        self._optimisers.step()
+        self._run.history.losses.append(loss)
+        self._run.history.rows += len(batch)
+
+    def _loss_and_gradient(
+        self, batch: ActiveBatch, part: slice, embeddings: Tensor
+    ) -> tuple[float, Tensor]:
+        """The part's share of the batch's mean loss, and its gradients with respect to f(X).
+
+        The gradients of `h` are left in its parameters: of all rows, or, with masking, of the rows
+        with real labels only. The peer gets those of all rows in either case.
+        """
+        embeddings.requires_grad_()
+        logits = self._logits(embeddings, batch.features, part)
+        has_label = batch.has_label[part]
+        request = LabelRequest(
+            has_label=has_label,
+            labels=batch.labels[part],
+            uniforms=batch.uniforms[part][~has_label],
+            predictions=model_output(logits).detach(),
+            embeddings=embeddings.detach(),
+            frequencies=self._frequencies,
+        )
+        wanted = targets(self._strategy, request)
+        loss = self._sent.loss(logits, wanted, len(batch))
+        if self._parts.agreement.masking:
+            (gradient,) = torch.autograd.grad(loss, embeddings, retain_graph=True)
+            own = self._own_losses(logits, wanted, batch.features, part)[has_label].sum()
+            real = max(int(batch.has_label.sum()), 1)
+            (own / real).backward(inputs=list(self._model.parameters()))
+        else:
+            loss.backward()
+            assert embeddings.grad is not None
+            gradient = embeddings.grad
+        return float(loss.detach()), gradient
+
+    def _own_losses(
+        self, logits: Tensor, wanted: Tensor, features: FeatureRows | None, part: slice
+    ) -> Tensor:
+        """From which `h` learns, and its prior where it has one."""
+        if self._model.prior is None or features is None:
+            return self._own.losses(logits, wanted)
+        prior = self._model.prior(*features[part])
+        identity = Mixture.identity(self._parts.agreement.classes)
+        calibrated = self._own.given(model_output(prior).detach())
+        return calibrated.losses(logits, wanted) + cross_entropies(prior, wanted, identity)
+
+    def _predict(self, logits: Tensor, features: FeatureRows | None, part: slice) -> Tensor:
+        if self._model.prior is None or features is None:
+            return self._own.predict(logits)
+        return self._own.given(model_output(self._model.prior(*features[part]))).predict(logits)
+
+    def _logits(self, embeddings: Tensor, features: FeatureRows | None, part: slice) -> Tensor:
+        own = features[part] if features is not None else ()
+        logits: Tensor = self._model(embeddings, *own)
+        return logits
+
+    def _receive(self, step: int, part: slice) -> Tensor:
+        with self._clock.spending("wait"):
+            block = self._channel.receive(EmbeddingBlock)
+        rows = self._wire.to_rows(block, step, part.start, part.stop - part.start)
+        return rows.to(self._parts.device)
+
+    def _send(self, position: Position, start: int, gradient: Tensor) -> None:
+        values = self._wire.to_bytes(gradient)
+        with self._clock.spending("wire"):
+            self._channel.send(GradientBlock(position.step, start, values))
+
+    def end_epoch(self, epoch: int) -> EpochFigures:
+        steps = self._run.schedule.steps_per_epoch
+        loss = float(np.mean(self._run.history.losses[-steps:]))
+        figures = EpochFigures(epoch, loss)
+        if self._parts.test is not None:
+            predictions, truth = self.score_test(epoch)
+            quality = evaluate(truth, predictions)
+            self._tested = truth, predictions
+            figures = EpochFigures(epoch, loss, quality.auc, quality.ace, quality.log_loss)
+        self._channel.send(EpochSummary(epoch, loss, figures.auc, figures.ace, figures.log_loss))
+        self._clock.pause()
+        return figures
+
+    @torch.no_grad()
+    def score_test(self, epoch: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Calibrated predictions for the test people in the order of their UIDs, and the truth."""
+        test = self._parts.test
+        assert test is not None
+        assert test.labels is not None
+        order = test.membership.row_of_rank
+        features = None
+        if test.features is not None:
+            features = FeatureRows.gather(test.features, order, self._parts.device)
+        scores = []
+        for part in micro_batches(len(order), self._parts.agreement.micro_batch):
+            embeddings = self._receive(epoch, part)
+            logits = self._logits(embeddings, features, part)
+            scores.append(self._predict(logits, features, part).cpu())
+        return torch.cat(scores).numpy(), test.labels[order]
+
+    def describe(self) -> dict[str, Any]:
+        return {"top model": describe(self._model)}
+
+    def calibration_points(self) -> CalibrationPoints | None:
+        if self._tested is None or self._parts.agreement.classes > 2:
+            return None
+        truth, predictions = self._tested
+        curve = calibration_curve(truth, predictions, bins=min(BINS, len(truth)))
+        return CalibrationPoints(curve.confidence, curve.accuracy, curve.count)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return pack(self._model, self._optimisers)
+
+    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        unpack(tensors, facts, self._model, self._optimisers)
+
+
+def _lengths(parts: list[slice]) -> list[int]:
+    return [part.stop - part.start for part in parts]
+
+
+def calibrations(
+    parts: TrainingParts, frequencies: tuple[float, ...]
+) -> tuple[Calibration, Calibration]:
+    """For the gradients that are sent, and for this party's own update and predictions.
+
+    They are the same without masking. With it each half learns from rows of its own, so each has a
+    shift of its own: the bottom model from rows with real features, the top model from rows with
+    real labels.
+    """
+    agreement, train = parts.agreement, parts.train
+    counts = Counts.of_active(train.sizes, own_dummies=train.sizes.own - train.rows)
+    expectation = label_strategy(agreement.labels.strategy, agreement.classes).expectation
+    told_apart = not FEATURE_STRATEGIES[agreement.features.strategy].looks_real
+
+    def shift(*, real_labels_only: bool, real_features_only: bool) -> Calibration:
+        found = mixture(
+            counts,
+            frequencies,
+            expectation,
+            agreement.calibration,
+            real_labels_only=real_labels_only,
+            real_features_only=real_features_only,
+        )
+        return Calibration(agreement.calibration, found)
+
+    masking = agreement.masking
+    return (
+        shift(real_labels_only=False, real_features_only=masking or told_apart),
+        shift(real_labels_only=masking, real_features_only=told_apart),
+    )
+
+
+def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
+    """A new top model, with a tower where the party has features, ready to train."""
+    agreement = setup.parts.agreement
+    model = make_active(
+        setup.model,
+        numeric=setup.numeric,
+        cardinalities=setup.cardinalities,
+        cut_width=agreement.cut_width,
+        outputs=1 if agreement.classes == 2 else agreement.classes,
+        # Without masking, rows with a stand-in's own features would have to be told apart too.
+        with_prior=agreement.masking and agreement.calibration != "none",
+        device=setup.parts.device,
+        seed=setup.seed(run.draws),
+    )
+    return ActiveHalf(setup.parts, model, make_optimisers(model, setup.optimiser), channel, run)

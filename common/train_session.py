@@ -1,0 +1,144 @@
+"""Training with a peer at the other end of a link: open the run, train, hold the result.
+
+Knows neither files nor gRPC: the command, the tests and simulations all come through here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from florist.common.errors import ConfigurationError
+from florist.common.training.history import History
+from florist.common.training.loop import Half, Run, train
+from florist.common.training.opening import TRAINING, Resumable, open_run
+from florist.common.training.schedule import Schedule
+from florist.common.training.secret_draws import SecretDraws
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from florist.common.channel.channel import Channel, Link
+    from florist.common.progress import Progress
+    from florist.common.role import RoleName
+    from florist.common.training.checkpoint import CheckpointStore
+    from florist.common.training.parts import TrainingParts
+    from florist.common.training.settings import Model, Optimiser
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HalfSetup:
+    """All that a party's half is made from."""
+
+    parts: TrainingParts
+    #: Columns of the party's features; 0 and none without features.
+    numeric: int
+    cardinalities: tuple[int, ...]
+    model: Model
+    optimiser: Optimiser
+
+    def seed(self, draws: SecretDraws) -> int:
+        """Of the first weights: as secret as the run's other draws."""
+        return int.from_bytes(draws.derive("weights").secret)
+
+
+def _nothing(history: History) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RunSetup:
+    """All that a run is made from, besides the half."""
+
+    union_sha256: bytes
+    store: CheckpointStore
+    #: Of agreement, union and table: a checkpoint of another is refused.
+    identity: dict[str, str]
+    resume: bool = False
+    #: Fixed in experiments; None takes the operating system's randomness.
+    seed: int | None = None
+    on_checkpoint: Callable[[History], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trained:
+    """A finished run."""
+
+    half: Half[Any]
+    run: Run
+
+
+def train_with_peer(
+    link: Link,
+    role: RoleName,
+    make_half: Callable[[HalfSetup, Channel, Run], Half[Any]],
+    half_setup: HalfSetup,
+    run_setup: RunSetup,
+    progress: Progress,
+) -> Trained:
+    """Open a run with the peer, or go on with one, and train to its end.
+
+    Raises:
+        ConfigurationError: checkpoints are in the way, or are of another agreement or table.
+    """
+    agreement = half_setup.parts.agreement
+    have = resumable(run_setup)
+    channel = link.channel(TRAINING)
+    draws = SecretDraws.fresh() if run_setup.seed is None else SecretDraws.from_seed(run_setup.seed)
+    opened = open_run(
+        channel,
+        role,
+        run_setup.union_sha256,
+        resume=run_setup.resume,
+        have=have,
+        nonce=None if run_setup.seed is None else draws.derive("nonce").secret,
+    )
+    checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
+    if checkpoint is not None:
+        draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
+    run = Run(
+        schedule=Schedule(
+            opened.seed,
+            half_setup.parts.train.sizes.union,
+            agreement.batch_size,
+            agreement.epochs,
+        ),
+        draws=draws,
+        history=History.from_json(checkpoint.facts["history"]) if checkpoint else History(),
+        store=run_setup.store,
+        checkpoint_every=agreement.checkpoint_every,
+        identity=run_setup.identity,
+        on_checkpoint=run_setup.on_checkpoint,
+    )
+    half = make_half(half_setup, channel, run)
+    if checkpoint is None:
+        run_setup.store.clear()
+    else:
+        half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
+    with progress.step("training") as step:
+        train(half, run, opened.first_step, step)
+    return Trained(half, run)
+
+
+def resumable(setup: RunSetup) -> Resumable | None:
+    """The run that is on disk, which must be ours to go on with.
+
+    Raises:
+        ConfigurationError: it is not, or nobody asked to go on.
+    """
+    steps = setup.store.steps()
+    if not steps:
+        return None
+    if not setup.resume:
+        raise ConfigurationError(
+            f"{setup.store.directory} holds checkpoints of a run that did not end; go on with "
+            "--resume on both sides, or start anew with --force"
+        )
+    newest = setup.store.load(max(steps))
+    for what, ours in setup.identity.items():
+        if newest.facts["identity"].get(what) != ours:
+            raise ConfigurationError(
+                f"the checkpoints in {setup.store.directory} are of another {what}; restore it, "
+                "or start anew with --force"
+            )
+    return Resumable(bytes.fromhex(newest.facts["seed"]), steps)

@@ -1,0 +1,291 @@
+"""The second stage, the same for both roles: from alignments and tables to a trained half."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from safetensors.torch import save_file
+
+from florist.common.data.labels import read_labels
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import fingerprint, read_table
+from florist.common.errors import ConfigurationError
+from florist.common.meeting import meet
+from florist.common.progress import CountedProgress
+from florist.common.psu.alignment import Sizes
+from florist.common.release import RELEASE
+from florist.common.run_directory import RunDirectory
+from florist.common.train_session import HalfSetup, RunSetup, resumable, train_with_peer
+from florist.common.training.blocks import check_block_size
+from florist.common.training.checkpoint import CheckpointStore
+from florist.common.training.devices import deterministic, pick_device, set_threads
+from florist.common.training.event_files import EventFiles
+from florist.common.training.feed import Membership
+from florist.common.training.parts import TableParts, TrainingParts
+from florist.common.training.report import Report, render
+from florist.common.training.synthetic_labels import label_strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from florist.common.align_stage import StageOptions
+    from florist.common.channel.channel import Traffic
+    from florist.common.config import PartyConfig
+    from florist.common.data.features import Features
+    from florist.common.data.labels import Labels
+    from florist.common.progress import Progress
+    from florist.common.role import Role
+    from florist.common.run_directory import Alignment, TableName
+    from florist.common.train_session import Trained
+    from florist.common.training.history import History
+
+log = logging.getLogger("florist.train")
+
+STAGE = "train"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Prepared:
+    """A party's data, ready for a model."""
+
+    preprocessing: Preprocessing
+    parts: TrainingParts
+    alignment: Alignment
+    class_names: tuple[str, ...]
+
+
+def train(role: Role, config: PartyConfig, options: StageOptions, progress: Progress) -> Path:
+    """Train with the peer; save this party's half in the run directory; return where.
+
+    Tables, settings, checkpoints and results in the way are checked before the peer is called.
+    """
+    runs = RunDirectory(config.run_directory)
+    with runs.locked():
+        # Two at least: the peer may have been stopped one behind.
+        store = CheckpointStore(runs.checkpoints, max(config.training.checkpoint_keep, 2))
+        # A result beside checkpoints is that of a run whose peer was stopped before it had its own.
+        goes_on = options.resume and bool(store.steps())
+        runs.refuse_finished(runs.training, force=options.force or goes_on)
+        check_settings(role, config)
+        prepared = prepare(role, config, runs)
+        if options.force and not options.resume:
+            store.clear()
+        half_setup = HalfSetup(
+            prepared.parts,
+            numeric=len(prepared.preprocessing.numeric_columns),
+            cardinalities=prepared.preprocessing.cardinalities,
+            model=config.model,
+            optimiser=config.optimiser,
+        )
+        run_setup = RunSetup(
+            union_sha256=bytes.fromhex(prepared.alignment.summary.union_sha256),
+            store=store,
+            identity={
+                "agreement": hashlib.sha256(config.agreement.canonical().encode()).hexdigest(),
+                "union": prepared.alignment.summary.union_sha256,
+                "table": prepared.alignment.summary.table_fingerprint,
+            },
+            resume=options.resume,
+            seed=config.training.seed,
+            on_checkpoint=_watch(config, runs),
+        )
+        resumable(run_setup)
+        with meet(role, config, STAGE, plaintext=options.plaintext) as session:
+            counted = CountedProgress(progress, session.count_work)
+            trained = train_with_peer(
+                session, role.name, role.make_half(), half_setup, run_setup, counted
+            )
+            _save(runs, config, prepared, trained, session.traffic, role)
+        store.clear()
+    return runs.training
+
+
+def _watch(config: PartyConfig, runs: RunDirectory) -> Callable[[History], None]:
+    if not config.training.tensorboard:
+        return lambda _: None
+    return EventFiles(runs.path / "tensorboard").update
+
+
+def check_settings(role: Role, config: PartyConfig) -> None:
+    """Refuse what cannot be trained by.
+
+    Raises:
+        ConfigurationError: names the key and the fix.
+    """
+    agreement, hidden = config.agreement.training, config.model.hidden
+    check_block_size(agreement)
+    label_strategy(agreement.labels.strategy, agreement.classes)
+    if role.name == "passive" and hidden[-1] != agreement.cut_width:
+        raise ConfigurationError(
+            f"model.hidden: ends with {hidden[-1]} units, but the agreed cut has "
+            f"{agreement.cut_width}; make its last number {agreement.cut_width}"
+        )
+
+
+def prepare(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepared:
+    """Read the tables, check that they are those that were aligned, fit the preprocessing.
+
+    Raises:
+        ConfigurationError: names the file or key and the fix.
+    """
+    agreement, tables = config.agreement.training, config.data
+    alignment = runs.load_alignment("train")
+    raw = read_table(tables.train, config.agreement.id_normalisation)
+    _check_same_table(alignment, fingerprint(raw.ids), "train")
+    if not alignment.summary.shared_size:
+        raise ConfigurationError(
+            "data.train: the parties have no person in common, so features and labels never meet "
+            "and there is nothing to learn"
+        )
+    preprocessing = Preprocessing.fit(raw, tables.preprocessing)
+    if role.name == "passive" and not _has_features(preprocessing):
+        raise ConfigurationError(
+            "data.train: the passive party needs features; name columns as `numeric` or "
+            "`categorical`"
+        )
+    labels = read_labels(raw, agreement.classes) if role.name == "active" else None
+    train_parts = _table_parts(
+        alignment, preprocessing.transform(raw) if _has_features(preprocessing) else None, labels
+    )
+    test_parts = None
+    if agreement.test_table:
+        if tables.test_table is None:
+            raise ConfigurationError("data.test: missing; the agreement says that there is one")
+        test_alignment = runs.load_alignment("test")
+        test_raw = read_table(
+            tables.test_table, config.agreement.id_normalisation, features=preprocessing.features
+        )
+        _check_same_table(test_alignment, fingerprint(test_raw.ids), "test")
+        _check_all_shared(test_alignment)
+        test_labels = (
+            read_labels(test_raw, agreement.classes, names=labels.names) if labels else None
+        )
+        if test_labels and len(set(test_labels.classes.tolist())) < agreement.classes:
+            raise ConfigurationError(
+                "data.test: has no row of some classes, and AUC needs rows of every class; add some"
+            )
+        test_parts = _table_parts(
+            test_alignment,
+            preprocessing.transform(test_raw) if _has_features(preprocessing) else None,
+            test_labels,
+        )
+    set_threads(config.training.threads)
+    device = pick_device(config.training.device)
+    if device.type == "cpu":
+        deterministic()  # a run that is resumed ends with the same weights to the last bit
+    log.info("%s rows, %r, device %s", f"{len(raw):,}", preprocessing, device)
+    return Prepared(
+        preprocessing,
+        TrainingParts(agreement, device, train_parts, test_parts),
+        alignment,
+        labels.names if labels else (),
+    )
+
+
+def _table_parts(
+    alignment: Alignment, features: Features | None, labels: Labels | None
+) -> TableParts:
+    summary = alignment.summary
+    return TableParts(
+        Membership.of(alignment.rank_of_row, summary.union_size),
+        Sizes(summary.own_size, summary.peer_size, summary.union_size),
+        features,
+        labels.classes if labels else None,
+    )
+
+
+def _has_features(preprocessing: Preprocessing) -> bool:
+    return bool(preprocessing.numeric_columns or preprocessing.categorical_columns)
+
+
+def _check_same_table(alignment: Alignment, found: str, table: TableName) -> None:
+    if alignment.summary.table_fingerprint != found:
+        raise ConfigurationError(
+            f"data.{table}: its IDs are not those that were aligned; put the table back as it was, "
+            "or align again with --force"
+        )
+
+
+def _check_all_shared(alignment: Alignment) -> None:
+    summary = alignment.summary
+    if not summary.rows == summary.peer_size == summary.union_size:
+        raise ConfigurationError(
+            "data.test: the two test tables must list the same people, without dummies; here "
+            f"{summary.rows:,} and {summary.peer_size:,} make a union of {summary.union_size:,}"
+        )
+
+
+# -- the result ------------------------------------------------------------------------------------
+
+
+def _save(
+    runs: RunDirectory,
+    config: PartyConfig,
+    prepared: Prepared,
+    trained: Trained,
+    traffic: Traffic,
+    role: Role,
+) -> None:
+    """This party's half with all that is needed to use it, its figures, and a report."""
+    history = trained.run.history
+    last = history.epochs[-1]
+    metrics = {
+        name: value
+        for name in ("auc", "ace", "log_loss")
+        if (value := getattr(last, name)) is not None
+    }
+    report = Report(
+        party=config.party.name,
+        peer=config.party.peer,
+        role=role.name,
+        release=RELEASE,
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        agreement=config.agreement.model_dump(mode="json"),
+        union_size=prepared.alignment.summary.union_size,
+        own_size=prepared.alignment.summary.own_size,
+        peer_size=prepared.alignment.summary.peer_size,
+        shared_size=prepared.alignment.summary.shared_size,
+        history=history,
+        metrics=metrics,
+        calibration=trained.half.calibration_points(),
+        comparison=None,
+        model=trained.half.describe(),
+        bytes_sent=traffic.sent,
+        bytes_received=traffic.received,
+    )
+    tensors, _ = trained.half.state()
+    weights = {
+        name.removeprefix("model."): tensor.detach().cpu().contiguous()
+        for name, tensor in tensors.items()
+        if name.startswith("model.")
+    }
+    with runs.replacing(runs.training) as folder:
+        save_file(weights, folder / "model.safetensors")
+        prepared.preprocessing.save(folder / "preprocessing")
+        _write_json(
+            folder / "model.json",
+            {
+                "release": RELEASE,
+                "role": role.name,
+                "agreement": config.agreement.model_dump(mode="json"),
+                "model": config.model.model_dump(mode="json"),
+                "numeric": len(prepared.preprocessing.numeric_columns),
+                "cardinalities": prepared.preprocessing.cardinalities,
+                "class_names": prepared.class_names,
+                "union_sha256": prepared.alignment.summary.union_sha256,
+            },
+        )
+        _write_json(folder / "metrics.json", {"test": metrics, "epochs": len(history.epochs)})
+        _write_json(folder / "history.json", history.to_json())
+        (folder / "report.html").write_text(render(report), encoding="utf-8")
+
+
+def _write_json(path: Path, facts: dict[str, Any]) -> None:
+    path.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")

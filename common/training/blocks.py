@@ -1,0 +1,115 @@
+"""Embeddings and gradients on the line: blocks of rows in the agreed number type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from florist.common.errors import ConfigurationError, ProtocolViolation
+from florist.common.messages import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from florist.common.agreement import TrainingAgreement, WireType
+    from florist.common.messages import EmbeddingBlock, GradientBlock
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+#: Room that a block's other fields and its envelope take.
+_OVERHEAD = 64
+
+
+class Diverged(ConfigurationError):  # noqa: N818 - as the others, it reads as what happened
+    """Training has left the range of numbers; both parties' settings may be the cause."""
+
+    @property
+    def for_peer(self) -> str:
+        return self.reason
+
+
+class Wire:
+    """Turns rows into bytes and back; checks what a peer could get wrong."""
+
+    def __init__(self, wire_type: WireType, width: int) -> None:
+        self._name = wire_type
+        self._type = _TYPES[wire_type]
+        self._width = width
+
+    @property
+    def row_bytes(self) -> int:
+        return self._width * self._type.itemsize
+
+    def to_bytes(self, rows: torch.Tensor) -> bytes:
+        """Rows of a float32 tensor on any device.
+
+        Raises:
+            Diverged: one holds what is no number, or none that the agreed type can hold.
+        """
+        plain = rows.detach().to("cpu", self._type).contiguous()
+        if not all_finite(plain):
+            raise Diverged(
+                f"training diverged: what is to be sent holds values that are not finite as "
+                f"{self._name}; make optimiser.learning_rate smaller on either side, and start anew"
+            )
+        return plain.view(torch.uint8).numpy().tobytes()
+
+    def to_rows(
+        self, block: EmbeddingBlock | GradientBlock, step: int, start: int, count: int
+    ) -> torch.Tensor:
+        """The block's rows as float32, which must be exactly those asked for.
+
+        Raises:
+            ProtocolViolation: another step, position or length, or a value that is no number.
+        """
+        if (block.step, block.start) != (step, start):
+            raise ProtocolViolation(
+                f"the peer's block is for step {block.step}, row {block.start}, "
+                f"instead of step {step}, row {start}"
+            )
+        if len(block.values) != count * self.row_bytes:
+            raise ProtocolViolation(
+                f"the peer's block of step {step} has {len(block.values)} bytes instead of "
+                f"{count} rows of {self.row_bytes}: is its cut_width or wire_type another?"
+            )
+        rows = torch.frombuffer(bytearray(block.values), dtype=self._type) if count else _NONE
+        rows = rows.reshape(count, self._width).to(torch.float32)
+        if not all_finite(rows):
+            raise ProtocolViolation(
+                f"the peer's block of step {step} holds values that are no numbers"
+            )
+        return rows
+
+
+_NONE = torch.empty(0)
+
+
+def all_finite(rows: torch.Tensor) -> bool:
+    """Whether all are numbers."""
+    # Least and greatest are NaN if one value is; finding them takes a tenth of `isfinite` on all.
+    return not rows.numel() or bool(torch.stack(rows.aminmax()).isfinite().all())
+
+
+def check_block_size(agreement: TrainingAgreement) -> None:
+    """Refuse a micro-batch that does not fit into a message.
+
+    Raises:
+        ConfigurationError: names the key and the largest value that fits.
+    """
+    wire = Wire(agreement.wire_type, agreement.cut_width)
+    largest = (MAX_MESSAGE_BYTES - _OVERHEAD) // wire.row_bytes
+    # Test rows come in blocks of the same size, but not in batches.
+    rows = agreement.micro_batch
+    if not agreement.test_table:
+        rows = min(rows, agreement.batch_size)
+    if rows > largest:
+        raise ConfigurationError(
+            f"agreement.training.micro_batch: at most {largest} rows of cut_width "
+            f"{agreement.cut_width} fit into a message, not {agreement.micro_batch}"
+        )
+
+
+def micro_batches(rows: int, size: int) -> Iterator[slice]:
+    """A batch's rows in parts of `size`."""
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))

@@ -1,0 +1,43 @@
+"""Losses and figures for TensorBoard, as they come. Aggregates only, like all of the history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.common.training.history import History
+
+
+class EventFiles:
+    """Writes what the history has gained since the last time."""
+
+    def __init__(self, directory: Path) -> None:
+        """Write into `directory`.
+
+        Raises:
+            ConfigurationError: TensorBoard is not installed.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise ConfigurationError(
+                "training.tensorboard: TensorBoard is not installed; "
+                "`pip install 'florist[tensorboard]'`, or set it to false"
+            ) from None
+        self._writer = SummaryWriter(str(directory))
+        self._steps = self._epochs = 0
+
+    def update(self, history: History) -> None:
+        """Write, and make it visible. After a resumption the earlier steps are written again."""
+        for step in range(self._steps, len(history.losses)):
+            self._writer.add_scalar("train/loss", history.losses[step], step)
+        for epoch in history.epochs[self._epochs :]:
+            for name in ("loss", "auc", "ace", "log_loss"):
+                if (value := getattr(epoch, name)) is not None:
+                    self._writer.add_scalar(f"epoch/{name}", value, epoch.epoch)
+        self._steps, self._epochs = len(history.losses), len(history.epochs)
+        self._writer.flush()

@@ -1,0 +1,353 @@
+"""The two halves of the model: the paper's wide-and-deep network, cut in the middle.
+
+    passive   categories -> embeddings --+
+              numbers -------------------+-> ReLU layers -> cut
+                                                             |
+    active    its own features, if any -> ReLU layers -------+-> ReLU layers -> logits
+
+Weights depend on the seed and on their own names alone: not on torch's generators, on the order in
+which models are made, or on the version of torch. Parameter names are the keys of checkpoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from florist.common.training.settings import EmbeddingUpdates, Model
+
+#: Rows of a table from which `auto` updates it sparsely. Dense updates, which are Adam to the
+#: letter, are as fast on CPUs up to about this many; see benchmarks/embedding_updates.py.
+SPARSE_FROM = 2_000_000
+
+#: Standard deviation of new embeddings. Small ones are soon outgrown by what they learn; on loans
+#: data with 77,000 categories, 0.05, 0.2 and 1 learnt the slower the larger.
+EMBEDDING_SPREAD = 0.01
+
+
+class FeatureTower(nn.Module):
+    """Features of a batch, through embeddings and ReLU layers, to `layers[-1]` numbers a row.
+
+    The embeddings of all categorical columns lie in one table, column after column, so that a batch
+    needs one gather. With `sparse` the table's gradients are sparse tensors.
+    """
+
+    _sizes: Tensor
+    _offsets: Tensor
+
+    def __init__(
+        self,
+        *,
+        numeric: int,
+        cardinalities: Sequence[int],
+        embedding_width: int,
+        layers: Sequence[int],
+        sparse: bool,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        if not numeric and not cardinalities:
+            raise ConfigurationError("a model needs at least one feature column; name some")
+        self.numeric = numeric
+        self.width = layers[-1]
+        self.table: nn.Embedding | None = None
+        if cardinalities:
+            self.table = nn.Embedding(
+                sum(cardinalities), embedding_width, sparse=sparse, device="meta"
+            ).to_empty(device="cpu")
+        sizes = torch.tensor(cardinalities, dtype=torch.int64)
+        self.register_buffer("_sizes", sizes, persistent=False)
+        self.register_buffer("_offsets", sizes.cumsum(0) - sizes, persistent=False)
+        self.layers = _dense_layers(numeric + embedding_width * len(cardinalities), layers)
+        _initialise(self, seed)
+
+    def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
+        """Map a batch of `n` rows.
+
+        Args:
+            numeric: `(n, numeric)`, in the precision of the weights.
+            categories: `(n, len(cardinalities))` integers, each below its column's cardinality.
+
+        Raises:
+            IndexError: a category is out of its column's range.
+        """
+        inputs = numeric
+        if self.table is not None:
+            embedded = gather(self.table, self._rows(categories)).flatten(1)
+            inputs = torch.cat((embedded, numeric), dim=1) if self.numeric else embedded
+        return _relu_all(self.layers, inputs)
+
+    def _rows(self, categories: Tensor) -> Tensor:
+        """Rows of the table. The next column's are no error to torch, so they are looked for."""
+        if categories.shape[1:] != self._sizes.shape:
+            raise ValueError(f"categories must have {len(self._sizes)} columns")
+        if bool(((categories < 0) | (categories >= self._sizes)).any()):
+            raise IndexError("a category is out of its column's range")
+        return categories + self._offsets
+
+
+class BottomModel(FeatureTower):
+    """The passive party's half `f`: its last layer is the cut."""
+
+
+class TopModel(nn.Module):
+    """The active party's half `h`: from the cut to the logits."""
+
+    def __init__(
+        self,
+        *,
+        cut_width: int,
+        tower_width: int = 0,
+        layers: Sequence[int],
+        outputs: int = 1,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        inputs = cut_width + tower_width
+        self.layers = _dense_layers(inputs, layers)
+        self.output = _linear(layers[-1] if layers else inputs, outputs)
+        _initialise(self, seed)
+
+    def forward(self, embeddings: Tensor, tower_output: Tensor | None = None) -> Tensor:
+        """Logits of a batch: `(n,)` for one output, else `(n, outputs)`."""
+        inputs = embeddings
+        if tower_output is not None:
+            inputs = torch.cat((embeddings, tower_output), dim=1)
+        logits: Tensor = self.output(_relu_all(self.layers, inputs))
+        return logits.squeeze(1) if self.output.out_features == 1 else logits
+
+
+class PriorModel(nn.Module):
+    """What the active party's own features alone tell of the label."""
+
+    def __init__(self, tower: FeatureTower, outputs: int, seed: int) -> None:
+        super().__init__()
+        self.tower = tower
+        self.output = _linear(tower.width, outputs)
+        _initialise(self.output, seed)
+
+    def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
+        """Logits as of `TopModel`."""
+        logits: Tensor = self.output(self.tower(numeric, categories))
+        return logits.squeeze(1) if self.output.out_features == 1 else logits
+
+
+class ActiveModel(nn.Module):
+    """All that the active party trains: the top model and, for own features, a tower.
+
+    With a prior it also learns what these features tell by themselves, for calibration.
+    """
+
+    def __init__(
+        self,
+        top: TopModel,
+        tower: FeatureTower | None = None,
+        prior: PriorModel | None = None,
+    ) -> None:
+        super().__init__()
+        self.top = top
+        self.tower = tower
+        self.prior = prior
+
+    def forward(
+        self, embeddings: Tensor, numeric: Tensor | None = None, categories: Tensor | None = None
+    ) -> Tensor:
+        """Logits as of `TopModel`; own features are given just where there is a tower."""
+        if self.tower is None:
+            logits: Tensor = self.top(embeddings)
+        else:
+            logits = self.top(embeddings, self.tower(numeric, categories))
+        return logits
+
+
+# --- from the settings ---
+
+
+def make_bottom(
+    settings: Model,
+    *,
+    numeric: int,
+    cardinalities: Sequence[int],
+    cut_width: int,
+    device: torch.device,
+    seed: int,
+) -> BottomModel:
+    """The passive party's half, on `device`.
+
+    Raises:
+        ConfigurationError: it does not end at the agreed cut, or cannot be made as set.
+    """
+    if settings.hidden[-1] != cut_width:
+        raise ConfigurationError(
+            f"model.hidden ends with {settings.hidden[-1]} units, but the agreed cut has "
+            f"{cut_width}; make its last number {cut_width}"
+        )
+    return BottomModel(
+        numeric=numeric,
+        cardinalities=cardinalities,
+        embedding_width=settings.embedding_width,
+        layers=settings.hidden,
+        sparse=updates_sparsely(settings.embedding_updates, sum(cardinalities), device),
+        seed=seed,
+    ).to(device)
+
+
+def make_active(  # noqa: PLR0913 - by name
+    settings: Model,
+    *,
+    numeric: int = 0,
+    cardinalities: Sequence[int] = (),
+    cut_width: int,
+    outputs: int = 1,
+    with_prior: bool = False,
+    device: torch.device,
+    seed: int,
+) -> ActiveModel:
+    """The active party's half, on `device`; with a tower if it has columns of its own.
+
+    A prior is made for these columns only, and where it is asked for.
+
+    Raises:
+        ConfigurationError: it cannot be made as set.
+    """
+
+    def make_tower(seed: int) -> FeatureTower:
+        return FeatureTower(
+            numeric=numeric,
+            cardinalities=cardinalities,
+            embedding_width=settings.embedding_width,
+            layers=settings.tower,
+            sparse=updates_sparsely(settings.embedding_updates, sum(cardinalities), device),
+            seed=seed,
+        )
+
+    has_features = bool(numeric or cardinalities)
+    tower = make_tower(seed) if has_features else None
+    prior = PriorModel(make_tower(seed + 1), outputs, seed) if has_features and with_prior else None
+    top = TopModel(
+        cut_width=cut_width,
+        tower_width=tower.width if tower else 0,
+        layers=settings.hidden,
+        outputs=outputs,
+        seed=seed,
+    )
+    return ActiveModel(top, tower, prior).to(device)
+
+
+def updates_sparsely(choice: EmbeddingUpdates, rows: int, device: torch.device) -> bool:
+    """Whether a table of so many rows is to have sparse gradients.
+
+    Raises:
+        ConfigurationError: it is to, and the device has no sparse tensors.
+    """
+    if device.type == "mps":
+        if choice == "sparse":
+            raise ConfigurationError(
+                "model.embedding_updates: sparse is not there on the device mps; take dense or auto"
+            )
+        return False
+    return choice == "sparse" or (choice == "auto" and rows >= SPARSE_FROM)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers the model learns."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def describe(model: nn.Module) -> str:
+    """One line for the log: size, tables of embeddings and how they are updated."""
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    parts = [f"{count_parameters(model):,} parameters"] + [
+        f"{table.num_embeddings:,} embeddings of width {table.embedding_dim} with "
+        f"{'sparse' if table.sparse else 'dense'} updates"
+        for table in tables
+    ]
+    return f"{type(model).__name__}: {', '.join(parts)}"
+
+
+# --- parts ---
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    # By way of "meta": no weights are drawn from torch's global generator.
+    return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+
+
+def _dense_layers(inputs: int, widths: Sequence[int]) -> nn.ModuleList:
+    return nn.ModuleList(_linear(*pair) for pair in pairwise([inputs, *widths]))
+
+
+def _relu_all(layers: nn.ModuleList, values: Tensor) -> Tensor:
+    for layer in layers:
+        values = functional.relu(layer(values))
+    return values
+
+
+@torch.no_grad()
+def _initialise(module: nn.Module, seed: int) -> None:
+    """Fill all weights: He's uniform in front of a ReLU, biases zero, embeddings small."""
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+            continue
+        spread = EMBEDDING_SPREAD if name == "table.weight" else parameter.shape[1] ** -0.5
+        if name.startswith("layers."):
+            spread *= 2**0.5
+        # 256 bits, where torch's own generator has 32, which a peer could try one by one.
+        # RandomState's streams are frozen across versions.
+        key = hashlib.sha256(f"{seed}/{type(module).__name__}/{name}".encode()).digest()
+        draws = np.random.RandomState(np.frombuffer(key, "<u4"))
+        bound = spread * 3**0.5
+        for part in torch.split(parameter, 1 << 20):
+            values = draws.uniform(-bound, bound, tuple(part.shape))
+            part.copy_(torch.from_numpy(values))
+
+
+def sum_rows(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Add up `values` of equal `rows`: the rows, each once, ascending, and their sums.
+
+    Each sum is in the order of `values`, whatever the number of threads. `rows` is `(k,)`, `values`
+    `(k, width)`.
+    """
+    ascending, order = torch.sort(rows, stable=True)
+    distinct, counts = torch.unique_consecutive(ascending, return_counts=True)
+    starts = counts.cumsum(0) - counts
+    return distinct, functional.embedding_bag(order, values, starts, mode="sum")
+
+
+def gather(table: nn.Embedding, rows: Tensor) -> Tensor:
+    """The table's rows. On CPUs with a gradient several times as fast as torch's own."""
+    if table.sparse or rows.device.type != "cpu":
+        embedded: Tensor = table(rows)
+    else:
+        embedded = _Gather.apply(table.weight, rows)  # type: ignore[no-untyped-call]
+    return embedded
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
+        ctx.save_for_backward(rows)
+        ctx.rows_of_table = len(table)
+        return functional.embedding(rows, table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (rows,) = ctx.saved_tensors
+        width = gradient.shape[-1]
+        distinct, sums = sum_rows(rows.flatten(), gradient.reshape(-1, width))
+        whole = gradient.new_zeros(ctx.rows_of_table, width)
+        return whole.index_copy_(0, distinct, sums), None

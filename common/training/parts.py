@@ -1,0 +1,44 @@
+"""What a party brings to training: its data, where they stand in the union, and its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+    from florist.common.agreement import TrainingAgreement
+    from florist.common.data.features import Features
+    from florist.common.psu.alignment import Sizes
+    from florist.common.training.feed import Membership
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TableParts:
+    """One table of the party: features and labels by row, and the row of each UID."""
+
+    membership: Membership
+    #: Sizes of the padded sets, and of the union.
+    sizes: Sizes
+    #: None for an active party without features of its own.
+    features: Features | None
+    #: Classes, active party only.
+    labels: npt.NDArray[np.int64] | None
+
+    @property
+    def rows(self) -> int:
+        """Real rows of the party's own table, its dummies apart."""
+        return int((self.membership.row_of_rank >= 0).sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TrainingParts:
+    """All that a half of the model is trained with."""
+
+    agreement: TrainingAgreement
+    device: torch.device
+    train: TableParts
+    test: TableParts | None

@@ -1,0 +1,122 @@
+"""Which UIDs form each mini-batch: known to both parties, chosen by neither."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from florist.common.errors import ProtocolViolation
+
+#: Length in bytes of nonces, commitments, seeds and of the union's digest.
+NONCE_BYTES = 32
+
+_COMMITMENT = b"FLORIST schedule commitment 1\0"
+_SEED = b"FLORIST schedule seed 1\0"
+
+
+def fresh_nonce() -> bytes:
+    """A party's contribution to the seed."""
+    return secrets.token_bytes(NONCE_BYTES)
+
+
+def commitment(nonce: bytes) -> bytes:
+    """What a party sends before it sees the peer's nonce: fixes `nonce` and hides it.
+
+    Raises:
+        ValueError: `nonce` has not 32 bytes.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"a nonce has {NONCE_BYTES} bytes, not {len(nonce)}")
+    return hashlib.sha256(_COMMITMENT + nonce).digest()
+
+
+def check_commitment(nonce: bytes, committed: bytes) -> None:
+    """Check a nonce that the peer reveals against the commitment that it sent before.
+
+    Raises:
+        ProtocolViolation: it is another nonce, or none at all.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise ProtocolViolation(f"the peer's nonce has {len(nonce)} bytes, not {NONCE_BYTES}")
+    if not hmac.compare_digest(commitment(nonce), committed):
+        raise ProtocolViolation("check failed, the peer reveals the nonce to which it committed")
+
+
+def joint_seed(active_nonce: bytes, passive_nonce: bytes, union_sha256: bytes) -> bytes:
+    """The seed of the schedule, 32 bytes: random if at least one nonce is.
+
+    All parts have one fixed length, so that no two triples are hashed as the same bytes.
+
+    Raises:
+        ValueError: a part has not 32 bytes.
+    """
+    parts = (active_nonce, passive_nonce, union_sha256)
+    if any(len(part) != NONCE_BYTES for part in parts):
+        raise ValueError(f"nonces and the union's digest have {NONCE_BYTES} bytes each")
+    return hashlib.sha256(_SEED + b"".join(parts)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Every UID exactly once per epoch, in an order that the seed and the epoch determine.
+
+    A batch can be computed without those before it, so a run resumes anywhere. One epoch's order
+    is kept in memory: 4 bytes per UID (8 beyond 2^32 UIDs), that is 400 MB for 10^8.
+    """
+
+    seed: bytes = field(repr=False)
+    union_size: int
+    batch_size: int
+    epochs: int
+    _orders: dict[int, npt.NDArray[np.integer]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != NONCE_BYTES:
+            raise ValueError(f"a seed has {NONCE_BYTES} bytes, not {len(self.seed)}")
+        if self.union_size < 1 or self.batch_size < 1:
+            raise ValueError(f"{self.union_size} UIDs in batches of {self.batch_size}: need 1 each")
+        if not 0 <= self.epochs < 2**32:
+            raise ValueError(f"the number of epochs {self.epochs} is not in 0 … 2^32 - 1")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.union_size // self.batch_size)
+
+    @property
+    def steps(self) -> int:
+        """Of all epochs together."""
+        return self.steps_per_epoch * self.epochs
+
+    def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
+        """The ranks in `U` of one mini-batch; the last of an epoch may be smaller.
+
+        Raises:
+            IndexError: no such epoch, or no such step in an epoch; both count from 0.
+        """
+        if not (0 <= epoch < self.epochs and 0 <= step < self.steps_per_epoch):
+            raise IndexError(
+                f"epoch {epoch}, step {step}: there are {self.epochs} epochs of "
+                f"{self.steps_per_epoch} steps"
+            )
+        start = step * self.batch_size
+        return self._order(epoch)[start : start + self.batch_size].astype(np.int64)
+
+    def _order(self, epoch: int) -> npt.NDArray[np.integer]:
+        order = self._orders.get(epoch)
+        if order is None:
+            self._orders.clear()  # first, so that two are never in memory
+            order = np.arange(
+                self.union_size, dtype=np.uint32 if self.union_size <= 2**32 else np.int64
+            )
+            # The legacy generator's stream is frozen, whatever the numpy of either party.
+            words = [*np.frombuffer(self.seed, dtype=">u4").tolist(), epoch]
+            np.random.RandomState(words).shuffle(order)
+            self._orders[epoch] = order
+        return order

@@ -1,0 +1,36 @@
+"""Rows of features as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from florist.common.data.features import Features
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureRows:
+    """A batch's features on the device: numbers (n, k) and categories (n, c)."""
+
+    numeric: Tensor
+    categories: Tensor
+
+    @classmethod
+    def gather(
+        cls, features: Features, rows: npt.NDArray[np.int64], device: torch.device
+    ) -> FeatureRows:
+        chosen = features.take(rows)
+        return cls(
+            torch.from_numpy(chosen.numeric).to(device, non_blocking=True),
+            torch.from_numpy(chosen.categories.astype(np.int64)).to(device, non_blocking=True),
+        )
+
+    def __getitem__(self, part: slice) -> tuple[Tensor, Tensor]:
+        return self.numeric[part], self.categories[part]

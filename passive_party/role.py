@@ -1,0 +1,55 @@
+"""The passive party: has features and the bottom model; dials."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from florist.common.channel.grpc_dialer import dial
+from florist.common.meeting import own_credentials
+from florist.common.role import Role
+from florist.passive_party.psu_role import run_psu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from florist.common.channel.channel import Channel, Link
+    from florist.common.config import PartyConfig
+    from florist.common.train_session import HalfSetup
+    from florist.common.training.loop import Half, Run
+
+log = logging.getLogger("florist.passive")
+
+
+@contextmanager
+def dial_peer(config: PartyConfig, *, plaintext: bool, timeout: float) -> Iterator[Link]:
+    """Dial the peer's address, for `timeout` seconds if need be."""
+    credentials = own_credentials(config, plaintext=plaintext)
+    link = dial(
+        config.network.address,
+        credentials,
+        config.party.peer,
+        timeout,
+        on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
+    )
+    try:
+        yield link
+    finally:
+        link.close()
+
+
+@contextmanager
+def reach_peer(config: PartyConfig, plaintext: bool) -> Iterator[Link]:  # noqa: FBT001
+    """Dial until the peer is up, or our patience ends."""
+    with dial_peer(config, plaintext=plaintext, timeout=config.patience.connect) as link:
+        yield link
+
+
+def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
+    from florist.passive_party.training import make_passive_half  # noqa: PLC0415 - loads torch
+
+    return make_passive_half
+
+
+PASSIVE = Role("passive", reach_peer, _make_half, run_psu)

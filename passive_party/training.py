@@ -1,0 +1,222 @@
+"""The passive party's half of a step: embeddings out, gradients back, update of `f`."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from florist.common.errors import ConfigurationError, ProtocolViolation
+from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.half_state import group, pack, unpack
+from florist.common.training.history import Clock, EpochFigures
+from florist.common.training.models import describe, make_bottom
+from florist.common.training.optimisers import make_optimisers
+from florist.common.training.synthetic_features import (
+    DonorStrategy,
+    EmbeddingNoise,
+    EmbeddingStrategy,
+    FeatureSettings,
+    feature_strategy,
+)
+from florist.common.training.synthetic_labels import label_strategy
+from florist.common.training.torch_batch import FeatureRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from florist.common.channel.channel import Channel
+    from florist.common.train_session import HalfSetup
+    from florist.common.training.feed import Position
+    from florist.common.training.loop import Run
+    from florist.common.training.models import BottomModel
+    from florist.common.training.optimisers import Optimisers
+    from florist.common.training.parts import TrainingParts
+
+
+#: Parts of a batch under way at once: both parties always have one to work on, and neither waits
+#: for the other to read. A peer that needs the whole batch first reads all of it before it answers.
+WINDOW = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PassiveBatch:
+    """Features of a batch, synthetic rows included, and which of them are real."""
+
+    features: FeatureRows
+    is_real: Tensor
+
+    def __len__(self) -> int:
+        return len(self.is_real)
+
+
+class PassiveHalf:
+    """The bottom model `f` in training."""
+
+    def __init__(
+        self,
+        parts: TrainingParts,
+        model: BottomModel,
+        optimisers: Optimisers,
+        channel: Channel,
+        run: Run,
+    ) -> None:
+        agreement, features = parts.agreement, parts.train.features
+        if features is None:
+            raise ConfigurationError("data.train: the passive party needs feature columns")
+        self._parts = parts
+        self._features = features
+        self._model = model
+        self._optimisers = optimisers
+        self._channel = channel
+        self._run = run
+        self._clock = Clock(run.history)
+        self._wire = Wire(agreement.wire_type, agreement.cut_width)
+        self._strategy = feature_strategy(
+            agreement.features.strategy,
+            FeatureSettings(run.draws, len(features), agreement.cut_width, sticky=agreement.sticky),
+        )
+        self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
+        whole_batch = label_strategy(agreement.labels.strategy, agreement.classes).needs_whole_batch
+        self._window = agreement.batch_size if whole_batch else WINDOW
+
+    def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> PassiveBatch:
+        rows = self._parts.train.membership.rows(ranks)
+        is_real = rows >= 0
+        if isinstance(self._strategy, DonorStrategy):
+            stand_ins = self._strategy.donors(ranks, position.epoch)
+        else:
+            stand_ins = np.zeros_like(rows)  # any row: its embedding is replaced
+        return PassiveBatch(
+            FeatureRows.gather(
+                self._features, np.where(is_real, rows, stand_ins), self._parts.device
+            ),
+            torch.from_numpy(is_real).to(self._parts.device),
+        )
+
+    def step(self, position: Position, batch: PassiveBatch) -> None:
+        """The left half of table "Communication diagram of model training"."""
+        self._optimisers.zero_grad()
+        sent: deque[tuple[slice, Tensor]] = deque()
+        for part, embedding, outgoing in self._forward(position, batch):
+            if len(sent) == self._window:
+                self._backward(position, batch, *sent.popleft())
+            self._send(position, part.start, outgoing)  # f(X) ⟹
+            sent.append((part, embedding))
+        for part, embedding in sent:
+            self._backward(position, batch, part, embedding)  # ⟸ g
+        self._optimisers.step()
+        self._run.history.rows += len(batch)
+
+    def _forward(
+        self, position: Position, batch: PassiveBatch
+    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Part by part, what `f` gives and what the peer is to see of it."""
+        parts = list(micro_batches(len(batch), self._parts.agreement.micro_batch))
+        embeddings = (self._model(*batch.features[part]) for part in parts)
+        if isinstance(self._strategy, DonorStrategy):
+            for part, embedding in zip(parts, embeddings, strict=True):
+                yield part, embedding, embedding
+        else:
+            kept = list(embeddings)
+            whole = self._with_synthetic(position, batch, torch.cat(kept).detach())
+            for part, embedding in zip(parts, kept, strict=True):
+                yield part, embedding, whole[part]
+
+    def _backward(
+        self, position: Position, batch: PassiveBatch, part: slice, embedding: Tensor
+    ) -> None:
+        embedding.backward(self._gradient(position, batch, part))
+
+    def _send(self, position: Position, start: int, embeddings: Tensor) -> None:
+        # Each part of a step has noise of its own.
+        sent = self._noise(embeddings.detach().cpu(), position.step, start)
+        values = self._wire.to_bytes(sent)
+        with self._clock.spending("wire"):
+            self._channel.send(EmbeddingBlock(position.step, start, values))
+
+    def _gradient(self, position: Position, batch: PassiveBatch, part: slice) -> Tensor:
+        """The peer's gradients, without the rows from which `f` is not to learn."""
+        with self._clock.spending("wait"):
+            block = self._channel.receive(GradientBlock)
+        rows = self._wire.to_rows(block, position.step, part.start, part.stop - part.start)
+        gradient = rows.to(self._parts.device)
+        if self._parts.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
+            gradient = gradient * batch.is_real[part, None]
+        return gradient
+
+    def _with_synthetic(
+        self, position: Position, batch: PassiveBatch, embeddings: Tensor
+    ) -> Tensor:
+        """The batch's embeddings with the synthetic ones in their places."""
+        assert isinstance(self._strategy, EmbeddingStrategy)
+        synthetic = self._strategy.embeddings(
+            embeddings[batch.is_real].cpu(),
+            int((~batch.is_real).sum()),
+            position.epoch,
+            position.step,
+        )
+        whole = embeddings.clone()
+        whole[~batch.is_real] = synthetic.to(whole.device)
+        return whole
+
+    def end_epoch(self, epoch: int) -> EpochFigures:
+        if self._parts.test is not None:
+            for start, embeddings in self.test_embeddings():
+                values = self._wire.to_bytes(embeddings)
+                self._channel.send(EmbeddingBlock(epoch, start, values))
+        summary = self._channel.receive(EpochSummary)
+        figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)
+        is_tested = figures.auc is not None
+        if summary.epoch != epoch or is_tested != (self._parts.test is not None):
+            raise ProtocolViolation(f"the peer's summary is not that of epoch {epoch}")
+        if not all(math.isfinite(value) for value in astuple(figures) if value is not None):
+            raise ProtocolViolation(f"the peer's summary of epoch {epoch} holds no numbers")
+        self._clock.pause()
+        return figures
+
+    @torch.no_grad()
+    def test_embeddings(self) -> Iterator[tuple[int, Tensor]]:
+        """Embeddings of the test people in the order of their UIDs, part by part."""
+        assert self._parts.test is not None
+        assert self._parts.test.features is not None
+        order = self._parts.test.membership.row_of_rank
+        for part in micro_batches(len(order), self._parts.agreement.micro_batch):
+            rows = FeatureRows.gather(self._parts.test.features, order[part], self._parts.device)
+            yield part.start, self._model(rows.numeric, rows.categories)
+
+    def describe(self) -> dict[str, Any]:
+        return {"bottom model": describe(self._model)}
+
+    def calibration_points(self) -> None:
+        """Only the active party has labels."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        strategy = self._strategy.state() if isinstance(self._strategy, EmbeddingStrategy) else {}
+        return pack(self._model, self._optimisers, strategy=strategy)
+
+    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        unpack(tensors, facts, self._model, self._optimisers)
+        if isinstance(self._strategy, EmbeddingStrategy):
+            self._strategy.restore(group("strategy", tensors))
+
+
+def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHalf:
+    """A new bottom model, ready to train."""
+    model = make_bottom(
+        setup.model,
+        numeric=setup.numeric,
+        cardinalities=setup.cardinalities,
+        cut_width=setup.parts.agreement.cut_width,
+        device=setup.parts.device,
+        seed=setup.seed(run.draws),
+    )
+    return PassiveHalf(setup.parts, model, make_optimisers(model, setup.optimiser), channel, run)

@@ -1,0 +1,146 @@
+"""Blocks of rows: as they were sent, or refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from florist.common.agreement import TrainingAgreement
+from florist.common.channel.codec import encode
+from florist.common.errors import ConfigurationError, PeerError, ProtocolViolation
+from florist.common.messages import MAX_MESSAGE_BYTES, EmbeddingBlock, GradientBlock
+from florist.common.training.blocks import Diverged, Wire, check_block_size, micro_batches
+
+if TYPE_CHECKING:
+    from florist.common.agreement import WireType
+
+WIDTH = 5
+TYPES: dict[WireType, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+every_type = pytest.mark.parametrize("wire_type", TYPES)
+
+
+def some_rows(count: int = 7) -> torch.Tensor:
+    return torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(count))
+
+
+@every_type
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_rows_arrive_as_the_agreed_type_rounds_them(wire_type: WireType, count: int) -> None:
+    wire, rows = Wire(wire_type, WIDTH), some_rows(count)
+    values = wire.to_bytes(rows)
+    assert len(values) == count * wire.row_bytes == count * WIDTH * TYPES[wire_type].itemsize
+    arrived = wire.to_rows(EmbeddingBlock(3, 40, values), step=3, start=40, count=count)
+    assert arrived.dtype == torch.float32
+    assert torch.equal(arrived, rows.to(TYPES[wire_type]).to(torch.float32))
+
+
+def test_float32_arrives_exactly_and_little_endian() -> None:
+    """Also from a tensor that lies in memory by columns, or needs a gradient."""
+    wire, rows = Wire("float32", WIDTH), some_rows()
+    assert wire.to_bytes(rows) == rows.numpy().astype("<f4").tobytes()
+    assert wire.to_bytes(rows.T.contiguous().T) == wire.to_bytes(rows)
+    assert wire.to_bytes(rows.clone().requires_grad_()) == wire.to_bytes(rows)
+
+
+def test_arrived_rows_can_be_trained_on() -> None:
+    wire = Wire("float32", WIDTH)
+    values = wire.to_bytes(some_rows())
+    wire.to_rows(GradientBlock(0, 0, values), 0, 0, 7).add_(1)
+    assert values == wire.to_bytes(some_rows())
+
+
+@every_type
+@pytest.mark.parametrize(
+    ("step", "start", "count", "says"),
+    [
+        (4, 40, 7, "step 3, row 40, instead of step 4, row 40"),
+        (3, 0, 7, "row 40, instead of step 3, row 0"),
+        (3, 40, 6, "instead of 6 rows"),
+        (3, 40, 8, "instead of 8 rows"),
+        (3, 40, 0, "instead of 0 rows"),
+    ],
+)
+def test_a_block_must_be_the_one_asked_for(
+    wire_type: WireType, step: int, start: int, count: int, says: str
+) -> None:
+    wire = Wire(wire_type, WIDTH)
+    block = EmbeddingBlock(3, 40, wire.to_bytes(some_rows()))
+    with pytest.raises(ProtocolViolation, match=says):
+        wire.to_rows(block, step, start, count)
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_of_a_peer_give_anything_but_numbers(values: bytes) -> None:
+    for wire_type in TYPES:
+        try:
+            rows = Wire(wire_type, 2).to_rows(EmbeddingBlock(0, 0, values), 0, 0, 5)
+        except ProtocolViolation:
+            continue
+        assert rows.shape == (5, 2)
+        assert bool(torch.isfinite(rows).all())
+
+
+@every_type
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_no_number_is_refused(wire_type: WireType, value: float) -> None:
+    rows = some_rows()
+    rows[6, 4] = value
+    values = rows.to(TYPES[wire_type]).view(torch.uint8).numpy().tobytes()
+    with pytest.raises(ProtocolViolation, match="no numbers"):
+        Wire(wire_type, WIDTH).to_rows(GradientBlock(0, 0, values), 0, 0, 7)
+
+
+@every_type
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3.4e38])
+def test_what_diverged_is_not_sent(wire_type: WireType, value: float) -> None:
+    """The sender's fault, and so not called the peer's; 3.4e38 fits into float32 alone."""
+    rows = some_rows()
+    rows[0, 0] = value
+    wire = Wire(wire_type, WIDTH)
+    if value == 3.4e38 and wire_type == "float32":
+        assert wire.to_bytes(rows)
+        return
+    with pytest.raises(Diverged, match=rf"{wire_type}.*learning_rate") as caught:
+        wire.to_bytes(rows)
+    assert not isinstance(caught.value, PeerError)
+    assert caught.value.for_peer == str(caught.value)
+
+
+@pytest.mark.parametrize("block", [EmbeddingBlock, GradientBlock])
+@pytest.mark.parametrize(
+    ("wire_type", "cut_width"), [("float32", 1), ("float32", 128), ("float16", 1000)]
+)
+def test_the_largest_block_allowed_fits_into_a_message(
+    block: type[EmbeddingBlock | GradientBlock], wire_type: WireType, cut_width: int
+) -> None:
+    row_bytes = Wire(wire_type, cut_width).row_bytes
+    largest = (MAX_MESSAGE_BYTES - 64) // row_bytes
+    values = {"cut_width": cut_width, "wire_type": wire_type, "batch_size": 10_000_000}
+    check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest}))
+    with pytest.raises(ConfigurationError, match=f"micro_batch: at most {largest} rows"):
+        check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest + 1}))
+    message = block(2**64 - 1, 2**32 - 1, bytes(largest * row_bytes))
+    assert len(encode(message)) <= MAX_MESSAGE_BYTES
+
+
+def test_a_block_is_no_larger_than_a_batch_but_of_a_test_table() -> None:
+    agreement = TrainingAgreement(micro_batch=1_000_000, batch_size=10)
+    check_block_size(agreement)
+    with pytest.raises(ConfigurationError, match="micro_batch"):
+        check_block_size(agreement.model_copy(update={"test_table": True}))
+
+
+@given(st.integers(0, 200), st.integers(1, 50))
+def test_micro_batches_are_all_rows_in_their_order(rows: int, size: int) -> None:
+    parts = [range(rows)[part] for part in micro_batches(rows, size)]
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert all(len(part) == size for part in parts[:-1])
+    assert all(0 < len(part) <= size for part in parts)

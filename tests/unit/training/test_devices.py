@@ -1,0 +1,97 @@
+"""Devices that are not there are refused; a deterministic run repeats to the last bit."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from florist.common.errors import ConfigurationError
+from florist.common.training.devices import (
+    available_devices,
+    deterministic,
+    pick_device,
+    set_threads,
+)
+from florist.common.training.models import BottomModel
+from florist.common.training.optimisers import make_optimisers
+from florist.common.training.settings import Optimiser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One without accelerators, to which a test may add some."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    return monkeypatch
+
+
+def test_a_machine_without_accelerators(machine: pytest.MonkeyPatch) -> None:
+    assert available_devices() == ["cpu"]
+    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    for absent in ("cuda", "mps"):
+        with pytest.raises(ConfigurationError, match=f"{absent} is not there .* cpu$"):
+            pick_device(absent)
+
+
+def test_auto_takes_cuda_but_not_mps(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert pick_device("auto") == torch.device("cpu")
+    assert pick_device("mps") == torch.device("mps")
+    machine.setattr(torch.cuda, "is_available", lambda: True)
+    assert available_devices() == ["cuda", "mps", "cpu"]
+    assert pick_device("auto") == torch.device("cuda")
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(mode=False)
+
+
+@pytest.mark.usefixtures("restored")
+def test_threads() -> None:
+    assert set_threads(1) == torch.get_num_threads() == 1
+    assert set_threads(0) == torch.get_num_threads() == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_deterministic_run_repeats_to_the_last_bit(
+    monkeypatch: pytest.MonkeyPatch, *, sparse: bool
+) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    deterministic()
+    set_threads(2)
+    first, second = run(sparse=sparse), run(sparse=sparse)
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def run(*, sparse: bool) -> dict[str, Tensor]:
+    """A few steps with many equal categories, whose gradients are sums of thousands."""
+    model = BottomModel(
+        numeric=13,
+        cardinalities=[50] * 26,
+        embedding_width=4,
+        layers=[128, 128],
+        sparse=sparse,
+        seed=3,
+    )
+    optimisers = make_optimisers(model, Optimiser())
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        optimisers.zero_grad()
+        numbers = torch.rand(4096, 13, generator=draws)
+        output = model(numbers, torch.randint(50, (4096, 26), generator=draws))
+        output.backward(torch.randn(output.shape, generator=draws))
+        optimisers.step()
+    return model.state_dict()

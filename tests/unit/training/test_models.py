@@ -1,0 +1,280 @@
+"""The halves of the model: shapes, weights from a seed, and a table equal to separate ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from florist.common.errors import ConfigurationError
+from florist.common.training.models import (
+    SPARSE_FROM,
+    ActiveModel,
+    BottomModel,
+    FeatureTower,
+    TopModel,
+    count_parameters,
+    describe,
+    make_active,
+    make_bottom,
+    sum_rows,
+    updates_sparsely,
+)
+from florist.common.training.settings import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CPU = torch.device("cpu")
+CARDINALITIES = (3, 1, 5, 40)
+
+
+def bottom(**changes: Any) -> BottomModel:  # noqa: ANN401 - of any type
+    shape: dict[str, Any] = {
+        "numeric": 2,
+        "cardinalities": CARDINALITIES,
+        "embedding_width": 4,
+        "layers": [16, 8],
+        "sparse": False,
+        "seed": 7,
+    }
+    return BottomModel(**shape | changes)
+
+
+def batch(rows: int, numeric: int, cardinalities: Sequence[int]) -> tuple[Tensor, Tensor]:
+    draws = np.random.default_rng(rows)
+    categories = draws.integers(0, cardinalities, (rows, len(cardinalities)))
+    return torch.from_numpy(draws.random((rows, numeric), np.float32)), torch.tensor(categories)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("numeric", "cardinalities"), [(2, CARDINALITIES), (0, CARDINALITIES), (3, ())]
+)
+def test_shapes(numeric: int, cardinalities: tuple[int, ...], kind: torch.dtype) -> None:
+    model = bottom(numeric=numeric, cardinalities=cardinalities)
+    numbers, categories = batch(11, numeric, cardinalities)
+    output = model(numbers, categories.to(kind))
+    assert output.shape == (11, 8)
+    assert output.dtype == torch.float32
+    assert bool((output >= 0).all())
+    assert model(numbers[:0], categories[:0]).shape == (0, 8)
+
+
+def test_a_model_without_any_feature_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="feature column"):
+        bottom(numeric=0, cardinalities=())
+
+
+@pytest.mark.parametrize(("column", "value"), [(0, 3), (1, 1), (3, 40), (2, -1)])
+def test_a_category_never_falls_into_the_next_column(column: int, value: int) -> None:
+    numbers, categories = batch(4, 2, CARDINALITIES)
+    categories[2, column] = value
+    with pytest.raises(IndexError, match="out of its column's range"):
+        bottom()(numbers, categories)
+
+
+def test_a_missing_categorical_column_is_not_made_up() -> None:
+    numbers, categories = batch(4, 2, CARDINALITIES)
+    with pytest.raises(ValueError, match="4 columns"):
+        bottom()(numbers, categories[:, :1])
+
+
+@pytest.mark.parametrize(("outputs", "shape"), [(1, (9,)), (3, (9, 3))])
+def test_logits(outputs: int, shape: tuple[int, ...]) -> None:
+    top = TopModel(cut_width=8, layers=[16, 16], outputs=outputs, seed=0)
+    assert ActiveModel(top)(torch.rand(9, 8)).shape == shape
+    joined = TopModel(cut_width=8, tower_width=5, layers=[], outputs=outputs, seed=0)
+    assert joined(torch.rand(9, 8), torch.rand(9, 5)).shape == shape
+
+
+def test_own_features_of_the_active_party_join_at_the_cut() -> None:
+    settings = Model(hidden=[12, 10], tower=[6, 5])
+    active = make_active(
+        settings, numeric=2, cardinalities=[4], cut_width=8, device=CPU, seed=1, outputs=1
+    )
+    numbers, categories = batch(9, 2, [4])
+    cut = torch.rand(9, 8)
+    logits = active(cut, numbers, categories)
+    assert active.tower is not None
+    assert logits.shape == (9,)
+    torch.testing.assert_close(logits, active.top(cut, active.tower(numbers, categories)))
+    assert make_active(settings, cut_width=8, device=CPU, seed=1).tower is None
+
+
+def test_the_paper_s_network() -> None:
+    """Two 128-unit layers on either side of the cut, embeddings of width 4, one logit."""
+    passive = make_bottom(
+        Model(), numeric=13, cardinalities=[100] * 26, cut_width=128, device=CPU, seed=0
+    )
+    active = make_active(Model(), cut_width=128, device=CPU, seed=0)
+    assert {name: tuple(value.shape) for name, value in passive.state_dict().items()} == {
+        "table.weight": (2600, 4),
+        "layers.0.weight": (128, 117),
+        "layers.0.bias": (128,),
+        "layers.1.weight": (128, 128),
+        "layers.1.bias": (128,),
+    }
+    assert {name: tuple(value.shape) for name, value in active.state_dict().items()} == {
+        "top.layers.0.weight": (128, 128),
+        "top.layers.0.bias": (128,),
+        "top.layers.1.weight": (128, 128),
+        "top.layers.1.bias": (128,),
+        "top.output.weight": (1, 128),
+        "top.output.bias": (1,),
+    }
+    assert count_parameters(active) == 2 * (128 * 128 + 128) + 129
+
+
+def test_the_passive_half_must_end_at_the_agreed_cut() -> None:
+    with pytest.raises(ConfigurationError, match=r"model\.hidden .* last number 64"):
+        make_bottom(Model(), numeric=1, cardinalities=[], cut_width=64, device=CPU, seed=0)
+
+
+# --- first weights ---
+
+
+def weights(model: nn.Module) -> dict[str, list[float]]:
+    return {name: value.flatten().tolist() for name, value in model.state_dict().items()}
+
+
+def test_weights_depend_on_the_seed_and_on_nothing_else() -> None:
+    torch.manual_seed(1)
+    one = bottom()
+    untouched = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), untouched)
+    TopModel(cut_width=8, layers=[16, 16], seed=7)
+    assert weights(bottom()) == weights(one)
+    assert weights(bottom(sparse=True)) == weights(one)
+    other = weights(bottom(seed=8))
+    assert not any(other[name] == value for name, value in weights(one).items() if any(value))
+
+
+def test_first_weights_stay_the_same_across_releases() -> None:
+    """A change here makes seeded experiments differ from earlier ones."""
+    model = bottom()
+    assert model.table is not None
+    assert model.table.weight[0, 0].item() == pytest.approx(0.007295973598957062)
+    assert model.layers[1].get_parameter("weight")[0, 0].item() == pytest.approx(
+        -0.2521558105945587
+    )
+
+
+def test_two_parts_of_a_party_do_not_share_weights() -> None:
+    active = make_active(
+        Model(hidden=[8, 8], tower=[8, 8]), numeric=8, cut_width=8, device=CPU, seed=0
+    )
+    assert active.tower is not None
+    tower, top = active.tower.layers[1], active.top.layers[1]
+    assert not torch.equal(tower.get_parameter("weight"), top.get_parameter("weight"))
+    both = active.tower.layers
+    assert not torch.equal(both[0].get_parameter("weight"), both[1].get_parameter("weight"))
+
+
+def test_seeds_of_more_than_64_bits_count_in_full() -> None:
+    assert weights(bottom(seed=2**200)) != weights(bottom(seed=2**200 + 2**100))
+
+
+def test_scales_of_first_weights() -> None:
+    model = bottom(cardinalities=(5000,), layers=[256, 256])
+    assert model.table is not None
+    assert model.table.weight.std().item() == pytest.approx(0.01, rel=0.05)
+    matrix = model.layers[1].get_parameter("weight")
+    assert matrix.std().item() == pytest.approx((2 / 256) ** 0.5, rel=0.05)
+    assert not model.layers[1].get_parameter("bias").any()
+
+
+# --- one table for all columns ---
+
+
+class SeparateTables(nn.Module):
+    """The oracle: an nn.Embedding per column, joined in the same order."""
+
+    def __init__(self, tower: FeatureTower, cardinalities: Sequence[int]) -> None:
+        super().__init__()
+        assert tower.table is not None
+        parts = tower.table.weight.detach().split(list(cardinalities))
+        self.tables = nn.ModuleList(nn.Embedding.from_pretrained(p, freeze=False) for p in parts)
+        self.layers = tower.layers
+
+    def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
+        columns = categories.unbind(1)
+        embedded = [table(column) for table, column in zip(self.tables, columns, strict=True)]
+        values = torch.cat([*embedded, numeric], dim=1)
+        for layer in self.layers:
+            values = functional.relu(layer(values))
+        return values
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_one_table_equals_26_separate_ones(*, sparse: bool) -> None:
+    cardinalities = [1 + 7 * column for column in range(26)]
+    model = bottom(numeric=13, cardinalities=cardinalities, sparse=sparse)
+    oracle = SeparateTables(model, cardinalities)
+    numbers, categories = batch(300, 13, cardinalities)
+    output, expected = model(numbers, categories), oracle(numbers, categories)
+    assert torch.equal(output, expected)
+    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(0))
+    output.backward(upstream)
+    expected.backward(upstream)
+    assert model.table is not None
+    assert model.table.weight.grad is not None
+    assert model.table.weight.grad.is_sparse == sparse
+    gradient = model.table.weight.grad.to_dense()
+    separate = [table.get_parameter("weight").grad for table in oracle.tables]
+    expected = torch.cat([part for part in separate if part is not None])
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    model = bottom(cardinalities=(3, 2), layers=[6, 4]).double()
+    numbers, categories = batch(7, 2, (3, 2))
+    names = [name for name, _ in model.named_parameters()]
+    values = tuple(value.detach().clone().requires_grad_() for value in model.parameters())
+
+    def output(*parameters: Tensor) -> Tensor:
+        named = dict(zip(names, parameters, strict=True))
+        cut: Tensor = torch.func.functional_call(model, named, (numbers.double(), categories))
+        return cut
+
+    assert torch.autograd.gradcheck(output, values)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+def test_sum_rows_adds_up_equal_rows(rows: list[int]) -> None:
+    values = torch.arange(2 * len(rows), dtype=torch.float64).reshape(-1, 2)
+    distinct, sums = sum_rows(torch.tensor(rows, dtype=torch.int64), values)
+    expected = torch.zeros(10, 2, dtype=torch.float64).index_add_(
+        0, torch.tensor(rows, dtype=torch.int64), values
+    )
+    assert distinct.tolist() == sorted(set(rows))
+    assert torch.equal(sums, expected[distinct])
+
+
+# --- sparse or not, and what the log says ---
+
+
+def test_auto_is_sparse_for_large_tables() -> None:
+    assert updates_sparsely("auto", SPARSE_FROM, CPU)
+    assert not updates_sparsely("auto", SPARSE_FROM - 1, CPU)
+    assert updates_sparsely("sparse", 1, CPU)
+    assert not updates_sparsely("dense", 10 * SPARSE_FROM, CPU)
+
+
+def test_mps_has_no_sparse_updates() -> None:
+    assert not updates_sparsely("auto", SPARSE_FROM, torch.device("mps"))
+    with pytest.raises(ConfigurationError, match="embedding_updates"):
+        updates_sparsely("sparse", 1, torch.device("mps"))
+
+
+def test_description_for_the_log() -> None:
+    assert describe(bottom(sparse=True)) == (
+        "BottomModel: 636 parameters, 49 embeddings of width 4 with sparse updates"
+    )

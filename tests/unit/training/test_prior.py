@@ -1,0 +1,91 @@
+"""Calibration with a prior for each row: for an active party with features of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.common.agreement import TrainingAgreement
+from florist.common.data.features import Features
+from florist.common.training.calibration import (
+    Calibration,
+    Mixture,
+    RowMixture,
+    cross_entropies,
+)
+from florist.common.training.settings import Model, Optimiser
+
+
+def test_a_constant_prior_is_the_plain_mixture() -> None:
+    logits, targets = torch.randn(50), torch.rand(50)
+    plain = Mixture.binary(0.4, 0.6 * 0.25)
+    rows = RowMixture(0.4, torch.full((50,), 0.25))
+    torch.testing.assert_close(
+        cross_entropies(logits, targets, rows), cross_entropies(logits, targets, plain)
+    )
+    torch.testing.assert_close(rows.truth(logits.sigmoid()), plain.truth(logits.sigmoid()))
+
+
+def test_several_classes() -> None:
+    logits, targets = torch.randn(50, 3), torch.rand(50, 3).softmax(1)
+    frequencies = (0.2, 0.3, 0.5)
+    plain = Mixture(0.4, tuple(0.6 * f for f in frequencies))
+    rows = RowMixture(0.4, torch.tensor(frequencies).expand(50, 3))
+    torch.testing.assert_close(
+        cross_entropies(logits, targets, rows), cross_entropies(logits, targets, plain)
+    )
+
+
+def test_test_time_calibration_inverts_row_by_row() -> None:
+    truth, prior = torch.rand(50), torch.rand(50)
+    observed = 0.3 * truth + 0.7 * prior
+    logits = torch.logit(observed.double()).float()
+    found = Calibration("test", Mixture.binary(0.3, 0.1)).given(prior).predict(logits)
+    torch.testing.assert_close(found, truth, atol=1e-4, rtol=1e-3)
+
+
+def test_no_gradient_reaches_the_prior_through_the_mixture() -> None:
+    prior = torch.rand(5, requires_grad=True)
+    logits = torch.zeros(5, requires_grad=True)
+    mixture = RowMixture(0.5, prior.detach())
+    cross_entropies(logits, torch.ones(5), mixture).sum().backward()
+    assert prior.grad is None
+    assert logits.grad is not None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_own_features_are_used_and_the_model_stays_calibrated(seed: int) -> None:
+    """Labels depend on both parties' features; half of the active's rows have a stand-in's."""
+    random = np.random.default_rng(seed)
+    rows = 24_000
+    own, theirs = (random.random((rows, 2)).astype(np.float32) for _ in range(2))
+    logits = 6 * (own[:, 0] - 0.5) + 6 * (theirs[:, 0] - 0.5)
+    truth = 1 / (1 + np.exp(-logits))
+    labels = (random.random(rows) < truth).astype(np.int64)
+
+    def world(part: slice) -> World:
+        nothing = np.zeros((len(labels[part]), 0), dtype=np.int32)
+        return World(
+            Features(np.ascontiguousarray(theirs[part]), nothing),
+            labels[part],
+            (),
+            Features(np.ascontiguousarray(own[part]), nothing),
+            (),
+        )
+
+    train, test = slice(0, 20_000), slice(20_000, rows)
+    holdings = Holdings(random.permutation(20_000)[:14_000], random.permutation(20_000)[:10_000])
+    settings = SimulationSettings(
+        TrainingAgreement(epochs=6, batch_size=256, micro_batch=256, cut_width=16),
+        Model(hidden=[16, 16], tower=[16, 16]),
+        Optimiser(learning_rate=3e-3),
+        seed,
+    )
+    active, _ = simulate(world(train), holdings, world(test), settings)
+    figures = active.run.history.epochs[-1]
+    assert figures.auc is not None
+    assert figures.ace is not None
+    assert figures.auc > 0.80  # own features alone give about 0.74, both at best 0.84
+    assert figures.ace < 0.05
