@@ -1,0 +1,123 @@
+"""Attacks of the passive party, on gradients whose labels are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from florist.common.audit.attacks import PASSIVE_ATTACKS
+from florist.common.audit.attacks_on_gradients import (
+    cosines,
+    flips,
+    gradient_direction,
+    gradient_norm,
+    inferred_labels,
+    label_likelihood,
+)
+from florist.common.audit.statistics import evaluate
+from tests.unit.audit.views import half_real, passive, tells_nothing
+
+Array = npt.NDArray[Any]
+
+SIZE, WIDTH, EPOCHS = 1200, 6, 3
+
+
+def gradients_of(labels: Array, predictions: Array | float = 0.3, seed: int = 0) -> Array:
+    """As a top model sends them: along one direction, which turns slowly, for all rows."""
+    random = np.random.default_rng(seed)
+    epochs, size = labels.shape
+    directions = random.normal(size=WIDTH) + 0.2 * random.normal(size=(epochs, 1, WIDTH))
+    wobble = 0.2 * random.normal(size=(epochs, size, WIDTH))
+    return np.asarray((predictions - labels)[..., None] * (directions + wobble))
+
+
+def drawn_labels(rate: Array | float = 0.3, seed: int = 3) -> Array:
+    return (np.random.default_rng(seed).random(SIZE) < rate).astype(float)
+
+
+def repeated(labels: Array) -> Array:
+    return np.tile(labels, (EPOCHS, 1))
+
+
+def test_labels_are_read_from_directions() -> None:
+    labels = drawn_labels()
+    for ranks, inferred in inferred_labels(passive(gradients_of(repeated(labels)))):
+        assert np.array_equal(inferred, labels[ranks] == 1)
+
+
+def test_an_empty_gradient_has_no_direction() -> None:
+    gradients = gradients_of(repeated(drawn_labels()))
+    gradients[:, :5] = 0
+    view = passive(gradients)
+    for step, cosine in zip(view.steps, cosines(view), strict=True):
+        assert np.isfinite(cosine).all()
+        assert (cosine[step.ranks < 5] == 0).all()
+
+
+def test_direction_finds_positives_among_synthetic_negatives() -> None:
+    is_real = half_real(SIZE)
+    labels = np.where(is_real, drawn_labels(), 0)
+    scores = gradient_direction(passive(gradients_of(repeated(labels))))
+    result = evaluate("gradient-direction", scores, is_real)
+    positives = labels[is_real].mean()
+    assert result.auc.value > 0.6
+    assert result.finds_real[0.01].value == pytest.approx(positives, abs=0.02)
+
+
+def test_norm_finds_labels_that_never_surprise() -> None:
+    is_real = half_real(SIZE)
+    labels = drawn_labels()
+    predictions = np.where(is_real, 0.5, np.abs(labels - 0.1))
+    scores = gradient_norm(passive(gradients_of(repeated(labels), predictions)))
+    assert evaluate("gradient-norm", scores, is_real).auc.value > 0.95
+
+
+@pytest.mark.parametrize("name", PASSIVE_ATTACKS.names)
+def test_nothing_is_found_where_nothing_is(name: str) -> None:
+    random = np.random.default_rng(11)
+    view = passive(gradients_of(repeated(drawn_labels())), random.normal(size=(EPOCHS, SIZE, 3)))
+    assert tells_nothing(PASSIVE_ATTACKS[name].score(view))
+
+
+def test_flips_are_counted_between_epochs() -> None:
+    labels = np.tile(np.arange(40) < 12, (5, 1)).astype(float)
+    labels[:, 0] = [1, 1, 1, 1, 1]
+    labels[:, 1] = [1, 0, 1, 0, 1]
+    labels[:, 2] = [0, 0, 1, 1, 1]
+    labels[:, 30] = [0, 0, 1, 0, 0]
+    scores = flips(passive(gradients_of(labels)))
+    assert scores[[0, 1, 2, 30]].tolist() == [0, -1, -0.25, -0.5]
+    assert not scores[[*range(3, 30), *range(31, 40)]].any()
+
+
+def test_one_epoch_shows_no_flips() -> None:
+    assert np.isnan(flips(passive(gradients_of(drawn_labels()[None])))).all()
+
+
+def test_flips_find_labels_that_are_drawn_anew() -> None:
+    is_real = half_real(SIZE)
+    drawn = np.stack([drawn_labels(seed=seed) for seed in range(EPOCHS)])
+    labels = np.where(is_real, drawn[0], drawn)
+    result = evaluate("flips", flips(passive(gradients_of(labels))), is_real)
+    assert result.finds_synthetic[0.01].value > 0.5
+
+
+def test_likelihood_finds_labels_that_ignore_the_features() -> None:
+    is_real = half_real(SIZE)
+    features = np.random.default_rng(5).normal(size=(SIZE, 3))
+    informed = drawn_labels(1 / (1 + np.exp(1.5 - 4 * features[:, 0])))
+    labels = np.where(is_real, informed, drawn_labels(informed.mean(), seed=8))
+    turning = np.stack([features, features[:, ::-1], -features])  # each epoch has its own
+    uids = np.arange(0, SIZE, 3)
+    view = passive(gradients_of(repeated(labels)), turning, uids)
+    result = evaluate("label-likelihood", label_likelihood(view), is_real[uids])
+    assert result.real + result.synthetic == len(uids)
+    assert result.auc.low > 0.55
+
+
+def test_likelihood_needs_both_labels() -> None:
+    view = passive(gradients_of(np.zeros((1, 50))))
+    assert np.isnan(label_likelihood(view)).all()

@@ -1,0 +1,160 @@
+"""Figures of attacks against slow, obvious versions."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florist.common.audit import statistics
+from florist.common.audit.statistics import (
+    FALSE_POSITIVE_RATES,
+    AttackResult,
+    Estimate,
+    evaluate,
+    strongest,
+)
+
+#: Few distinct values, so that ties are the rule.
+SCORED = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 8).map(float)), min_size=2, max_size=300
+).filter(lambda rows: len({real for real, _ in rows}) == 2)
+
+
+def result_of(rows: list[tuple[bool, float]], samples: int = 2) -> AttackResult:
+    truth, scores = (np.array(column) for column in zip(*rows, strict=True))
+    return evaluate("any", scores, truth, samples=samples)
+
+
+def slow_auc(rows: list[tuple[bool, float]]) -> float:
+    real = [score for is_real, score in rows if is_real]
+    synthetic = [score for is_real, score in rows if not is_real]
+    pairs = [(r > s) + 0.5 * (r == s) for r in real for s in synthetic]
+    return sum(pairs) / len(pairs)
+
+
+def slow_rate(rows: list[tuple[bool, float]], rate: float) -> float:
+    """Highest point, at `rate` or left of it, of the lines between all thresholds' results."""
+    real = [score for is_real, score in rows if is_real]
+    synthetic = [score for is_real, score in rows if not is_real]
+    thresholds = [math.inf, *sorted({score for _, score in rows}, reverse=True)]
+    corners = [
+        (
+            sum(s >= threshold for s in synthetic) / len(synthetic),
+            sum(r >= threshold for r in real) / len(real),
+        )
+        for threshold in thresholds
+    ]
+    best = 0.0
+    for (x0, y0), (x1, y1) in pairwise(corners):
+        if x1 <= rate:
+            best = y1
+        elif x0 <= rate:
+            best = y0 + (rate - x0) / (x1 - x0) * (y1 - y0)
+    return best
+
+
+@settings(deadline=None)
+@given(SCORED)
+def test_figures_by_comparing_all(rows: list[tuple[bool, float]]) -> None:
+    result = result_of(rows)
+    turned = [(not is_real, -score) for is_real, score in rows]
+    assert result.auc.value == pytest.approx(slow_auc(rows))
+    for rate in FALSE_POSITIVE_RATES:
+        assert result.finds_real[rate].value == pytest.approx(slow_rate(rows, rate), abs=1e-6)
+        assert result.finds_synthetic[rate].value == pytest.approx(
+            slow_rate(turned, rate), abs=1e-6
+        )
+
+
+def test_whole_numbers_of_false_positives_are_allowed() -> None:
+    scores = np.arange(1000.0)
+    is_real = np.ones(1000, dtype=bool)
+    is_real[[*range(97), 700, 800, 900]] = False  # 100 in all, so that 1% is one
+    result = evaluate("any", scores, is_real, samples=2)
+    assert result.finds_real[0.01].value == pytest.approx((1000 - 801 - 1) / 900)
+    assert result.finds_real[0.001].value == pytest.approx((1000 - 901) / 900)
+
+
+def test_equal_scores_are_chance() -> None:
+    result = evaluate("any", np.zeros(50), np.arange(50) < 20, samples=20)
+    assert result.auc == Estimate(0.5, 0.5, 0.5)
+    assert result.true_positive_rate(0.01).value == pytest.approx(0.01)
+
+
+def test_perfect_scores() -> None:
+    is_real = np.arange(300) < 100
+    result = evaluate("any", is_real.astype(float), is_real)
+    assert result.auc == result.folded_auc == Estimate(1, 1, 1)
+    assert result.finds_real[0.001].low == result.finds_synthetic[0.001].low == pytest.approx(1)
+
+
+def test_intervals_cover_as_often_as_they_say() -> None:
+    random = np.random.default_rng(0)
+    is_real = np.arange(200) < 80
+    truth = 0.5 * math.erfc(-0.5)  # of two normal distributions, one standard deviation apart
+    covered = 0
+    for _ in range(200):
+        auc = evaluate("any", random.normal(size=200) + is_real, is_real, samples=200).auc
+        covered += auc.low <= truth <= auc.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_intervals_do_not_depend_on_blocks_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    scores, is_real = random.normal(size=300), np.arange(300) < 150
+    whole = evaluate("any", scores, is_real, samples=400)
+    assert whole == evaluate("any", scores, is_real, samples=400)
+    monkeypatch.setattr(statistics, "_BLOCK", 1000)
+    parts = evaluate("any", scores, is_real, samples=400)
+    assert parts.auc.value == whole.auc.value
+    assert parts.auc.low == pytest.approx(whole.auc.low, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("plain", "folded"),
+    [
+        (Estimate(0.7, 0.6, 0.8), (0.7, 0.6, 0.8)),
+        (Estimate(0.3, 0.2, 0.4), (0.7, 0.6, 0.8)),
+        (Estimate(0.49, 0.4, 0.52), (0.51, 0.5, 0.6)),
+    ],
+)
+def test_folding(plain: Estimate, folded: tuple[float, float, float]) -> None:
+    found = plain.folded
+    assert (found.value, found.low, found.high) == pytest.approx(folded)
+
+
+def test_unseen_uids_are_left_out() -> None:
+    scores = np.array([1.0, np.nan, 0.0, np.nan])
+    result = evaluate("any", scores, np.array([True, False, False, True]), samples=2)
+    assert (result.real, result.synthetic, result.auc.value) == (1, 1, 1)
+
+
+def test_without_both_kinds_there_are_no_figures() -> None:
+    nothing = evaluate("any", np.full(4, np.nan), np.arange(4) < 2)
+    one_kind = evaluate("any", np.ones(4), np.ones(4, dtype=bool))
+    assert (one_kind.real, one_kind.synthetic) == (4, 0)
+    for result in (nothing, one_kind):
+        assert math.isnan(result.auc.value)
+        assert math.isnan(result.folded_auc.value)
+        assert math.isnan(result.true_positive_rate(0.01).value)
+    with pytest.raises(ValueError, match="no attack"):
+        strongest([nothing, one_kind])
+
+
+def test_the_strongest_may_be_one_to_turn_round() -> None:
+    is_real = np.arange(40) < 20
+    weak = evaluate("weak", (np.arange(40) % 5 + is_real).astype(float), is_real)
+    turned = evaluate("turned", -is_real.astype(float), is_real)
+    nothing = evaluate("nothing", np.full(40, np.nan), is_real)
+    assert strongest([weak, nothing, turned]).attack == "turned"
+    assert strongest([weak, turned], lambda result: result.auc.value).attack == "weak"
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        evaluate("any", np.ones(3), np.ones(4, dtype=bool))

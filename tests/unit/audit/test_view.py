@@ -1,0 +1,90 @@
+"""Views: rebuilt from what crossed a link, and the means over a UID's sightings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from florist.common.audit.view import active_view, passive_view
+from florist.common.channel.recording import Direction, Record
+from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.schedule import Schedule
+from tests.unit.audit.views import passive
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from florist.common.agreement import WireType
+    from florist.common.messages import Message
+
+WIDTH, MICRO_BATCH = 3, 4
+SCHEDULE = Schedule(bytes(32), union_size=23, batch_size=10, epochs=2)
+
+
+def rows_of(step: int, sign: int) -> torch.Tensor:
+    """Whole numbers that every type on the line holds."""
+    size = len(SCHEDULE.batch(*divmod(step, SCHEDULE.steps_per_epoch)))
+    return sign * (step + torch.arange(size * WIDTH, dtype=torch.float32)).reshape(size, WIDTH)
+
+
+def recorded(wire: Wire) -> list[Record]:
+    """A run with test people after each epoch, that breaks off within its last step."""
+    records = []
+
+    def add(message: Message) -> None:
+        records.append(Record("training", Direction.SENT, message))
+
+    for step in range(SCHEDULE.steps):
+        embeddings, gradients = rows_of(step, 1), rows_of(step, -1)
+        parts = list(micro_batches(len(embeddings), MICRO_BATCH))
+        for part in parts:
+            add(EmbeddingBlock(step, part.start, wire.to_bytes(embeddings[part])))
+        for part in parts if step < SCHEDULE.steps - 1 else []:
+            add(GradientBlock(step, part.start, wire.to_bytes(gradients[part])))
+        if (step + 1) % SCHEDULE.steps_per_epoch == 0:
+            epoch = step // SCHEDULE.steps_per_epoch
+            add(EmbeddingBlock(epoch, 0, wire.to_bytes(torch.full((2, WIDTH), 7.0))))
+            add(EpochSummary(epoch, 0.5))
+    return records
+
+
+@pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])
+def test_views_hold_every_complete_step(wire_type: WireType) -> None:
+    wire = Wire(wire_type, WIDTH)
+    uids = np.array([1, 4, 22])
+    ours = passive_view(recorded(wire), SCHEDULE, wire, uids)
+    theirs = active_view(recorded(wire), SCHEDULE, wire, uids, np.array([1, 0, 1]))
+    assert len(ours.steps) == len(theirs.steps) == SCHEDULE.steps - 1
+    label_of = {1: 1.0, 4: 0.0, 22: 1.0}
+    for step, (seen, other) in enumerate(zip(ours.steps, theirs.steps, strict=True)):
+        epoch, within = divmod(step, SCHEDULE.steps_per_epoch)
+        assert seen.epoch == other.epoch == epoch
+        assert np.array_equal(seen.ranks, SCHEDULE.batch(epoch, within))
+        assert np.array_equal(other.ranks, seen.ranks)
+        assert np.array_equal(seen.gradients, rows_of(step, -1))
+        assert np.array_equal(seen.embeddings, rows_of(step, 1))
+        assert np.array_equal(other.embeddings, seen.embeddings)
+        assert seen.gradients.dtype == seen.embeddings.dtype == np.float32
+        expected = [label_of.get(rank, np.nan) for rank in other.ranks.tolist()]
+        assert np.array_equal(other.labels, expected, equal_nan=True)
+
+
+def test_epochs_come_one_after_the_other() -> None:
+    wire = Wire("float32", WIDTH)
+    view = passive_view(recorded(wire), SCHEDULE, wire, np.arange(23))
+    assert [[step.epoch for step in steps] for steps in view.epochs()] == [[0, 0, 0], [1, 1]]
+
+
+def test_means_are_over_sightings_and_in_the_order_of_uids() -> None:
+    uids = np.array([0, 2, 3])
+    view = passive(np.zeros((1, 5, 1)), uids=uids)
+    seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = [
+        (np.array([3, 0]), np.array([1.0, 5.0])),
+        (np.array([1, 3]), np.array([9.0, 2.0])),
+    ]
+    assert np.array_equal(view.means(seen), [5.0, np.nan, 1.5], equal_nan=True)
+    assert view.is_own().tolist() == [True, False, True, True, False]
