@@ -1,0 +1,221 @@
+"""A party's run directory: one folder per finished stage, written whole or not at all.
+
+    <run_directory>/
+      alignment/
+        train/             and test/, where there is a test table
+          alignment.json   sizes, digest of U, agreement, timings, traffic
+          ranks.parquet    one row per row of the party's own table: its position in U
+      checkpoints/         while training is under way
+      training/            this party's half of the model with its preprocessing, figures, report
+
+Nothing in it is secret, and nothing tells which own people the peer also has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: The tables that are aligned, each by a union of its own.
+TableName = Literal["train", "test"]
+
+#: Raised when what is written changes so that an older reader would misread it.
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentSummary:
+    """The facts of an alignment. Sizes are of the padded sets where dummies were used."""
+
+    format: int
+    release: str
+    role: str
+    party: str
+    peer: str
+    finished_at: str
+    agreement: dict[str, Any]
+    engine: str
+    #: Of the party's own table: rows, and a digest of its IDs in order.
+    rows: int
+    table_fingerprint: str
+    own_dummies: int
+    own_size: int
+    peer_size: int
+    union_size: int
+    shared_size: int
+    union_sha256: str
+    seconds: dict[str, float]
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """What the next stage needs: `rank_of_row[i]` is the position in `U` of own table row `i`."""
+
+    summary: AlignmentSummary
+    rank_of_row: npt.NDArray[np.int64]
+
+
+class RunDirectory:
+    """Knows where things are, and that nothing finished is lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def alignment(self) -> Path:
+        return self.path / "alignment"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def training(self) -> Path:
+        return self.path / "training"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for one party process; creates it.
+
+        Raises:
+            ConfigurationError: it cannot be written, or another process has it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise ConfigurationError(
+                f"run_directory {self.path} cannot be written: {error.strerror}; "
+                "name another or mend its permissions"
+            ) from None
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigurationError(
+                    f"run_directory {self.path} is in use by another running party; "
+                    "wait for it or name another"
+                ) from None
+            yield
+
+    def refuse_finished(self, stage: Path, *, force: bool) -> None:
+        """Raise if `stage` is there already and may not be replaced."""
+        if stage.exists() and not force:
+            raise ConfigurationError(
+                f"{stage} holds a finished result; name another run_directory, "
+                "or replace it with --force"
+            )
+
+    def save_alignments(self, alignments: dict[TableName, Alignment], *, force: bool) -> None:
+        """Write the results whole: first aside, then moved into place."""
+        self.refuse_finished(self.alignment, force=force)
+        with self.replacing(self.alignment) as folder:
+            for table, alignment in alignments.items():
+                (folder / table).mkdir()
+                ranks = pa.table({"rank": pa.array(alignment.rank_of_row)})
+                pq.write_table(ranks, folder / table / "ranks.parquet")
+                text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)
+                (folder / table / "alignment.json").write_text(text + "\n", encoding="utf-8")
+
+    def load_alignment(self, table: TableName = "train") -> Alignment:
+        """Read a finished alignment.
+
+        Raises:
+            ConfigurationError: there is none, or it is not one that this release can read.
+        """
+        folder = self.alignment / table
+        try:
+            facts = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
+            stored = pq.read_table(folder / "ranks.parquet")
+        except FileNotFoundError:
+            raise ConfigurationError(
+                f"{self.path} holds no finished alignment of the {table} table; run "
+                "`florist-party --stage align` first"
+            ) from None
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise ConfigurationError(
+                f"{folder} cannot be read ({type(error).__name__}); align again"
+            ) from None
+        if facts.get("format") != FORMAT:
+            raise ConfigurationError(
+                f"{folder} was written in format {facts.get('format')}, this release reads "
+                f"{FORMAT}; align again"
+            )
+        ranks = stored.column("rank").to_numpy().astype(np.int64, copy=False)
+        return Alignment(AlignmentSummary(**facts), ranks)
+
+    def load_history(self) -> dict[str, Any]:
+        """The record of a finished training run.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        try:
+            text = (self.training / "history.json").read_text(encoding="utf-8")
+        except OSError:
+            raise ConfigurationError(
+                f"{self.path} holds no finished training; run `florist-party --stage train` first"
+            ) from None
+        history: dict[str, Any] = json.loads(text)
+        return history
+
+    @contextmanager
+    def replacing(self, target: Path) -> Iterator[Path]:
+        """A new folder that takes the place of `target` only if the block ends well."""
+        try:
+            fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=self.path))
+        except OSError as error:
+            raise _unwritable(target, error) from None
+        try:
+            yield fresh
+            _to_disk(fresh)
+            if target.exists():
+                old = Path(tempfile.mkdtemp(prefix=f".old-{target.name}-", dir=self.path))
+                target.rename(old / target.name)
+                fresh.rename(target)
+                shutil.rmtree(old)
+            else:
+                fresh.rename(target)
+            _sync(self.path)
+        except OSError as error:
+            raise _unwritable(target, error) from None
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _unwritable(target: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{target} cannot be written: {error.strerror or error}")
+
+
+def _to_disk(folder: Path) -> None:
+    """Flush a folder's files, so that a power cut after the rename finds them whole."""
+    folder.chmod(0o700)
+    for entry in (*folder.rglob("*"), folder):
+        _sync(entry)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,106 @@
+"""Every message survives the way to bytes and back; nothing else gets through."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from florist.common.channel import codec
+from florist.common.errors import ProtocolViolation
+from florist.common.messages import (
+    MAX_MESSAGE_BYTES,
+    Message,
+    SetChunk,
+    Step,
+)
+from florist.protos import florist_pb2 as pb
+
+
+def values(field: FieldDescriptor) -> st.SearchStrategy[object]:
+    """What a field of the .proto can hold."""
+    by_type: dict[int, st.SearchStrategy[object]] = {
+        FieldDescriptor.TYPE_UINT32: st.integers(0, 2**32 - 1),
+        FieldDescriptor.TYPE_UINT64: st.integers(0, 2**64 - 1),
+        FieldDescriptor.TYPE_STRING: st.text(),
+        FieldDescriptor.TYPE_BYTES: st.binary(max_size=200),
+        FieldDescriptor.TYPE_BOOL: st.booleans(),
+        FieldDescriptor.TYPE_DOUBLE: st.floats(allow_nan=False),
+        FieldDescriptor.TYPE_ENUM: st.sampled_from(Step),
+    }
+    value = by_type[field.type]
+    if field.is_repeated:
+        return st.lists(value, max_size=5).map(tuple)
+    return st.none() | value if field.has_presence else value
+
+
+def instances(kind: type[Message]) -> st.SearchStrategy[Message]:
+    descriptor = pb.DESCRIPTOR.message_types_by_name[kind.__name__]
+    return st.builds(kind, **{field.name: values(field) for field in descriptor.fields})
+
+
+MESSAGES: st.SearchStrategy[Message] = st.one_of([instances(kind) for kind in get_args(Message)])
+
+
+@given(MESSAGES)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    assert codec.decode(codec.encode(message)) == message
+
+
+@given(MESSAGES)
+def test_no_message_is_empty_on_the_line(message: Message) -> None:
+    """The empty message ends a channel there."""
+    assert codec.encode(message)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_violation(data: bytes) -> None:
+    try:
+        message = codec.decode(data)
+    except ProtocolViolation:
+        return
+    assert isinstance(message, Message)
+
+
+@given(MESSAGES, st.data())
+def test_a_message_cut_short_is_another_message_or_a_violation(
+    message: Message, data: st.DataObject
+) -> None:
+    encoded = codec.encode(message)
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+    try:
+        assert codec.decode(encoded[:cut]) != message
+    except ProtocolViolation:
+        return
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "empty or unknown"),
+        (b"\xff", "no FLORIST message"),
+        (b"not a message", "no FLORIST message"),
+        (bytes((0x52, 0x02, 0x08, 0x07)), "step 7, which does not exist"),
+        (bytes((0x52, 0x00)), "step 0, which does not exist"),
+        (bytes((0xFA, 0x07, 0x00)), "same release"),
+    ],
+)
+def test_what_is_no_message_is_named(data: bytes, says: str) -> None:
+    with pytest.raises(ProtocolViolation, match=says):
+        codec.decode(data)
+
+
+def test_the_limit_holds_both_ways() -> None:
+    fits = SetChunk(Step.SECOND_ROUND, 1, b"x" * (MAX_MESSAGE_BYTES - 32))
+    assert codec.decode(codec.encode(fits)) == fits
+    with pytest.raises(ValueError, match="limit"):
+        codec.encode(SetChunk(Step.SECOND_ROUND, 1, b"x" * MAX_MESSAGE_BYTES))
+    with pytest.raises(ProtocolViolation, match="limit is 4 MiB"):
+        codec.decode(b"\0" * (MAX_MESSAGE_BYTES + 1))
+
+
+def test_the_method_is_that_of_the_proto() -> None:
+    assert codec.METHOD == "/florist.Florist/Converse"

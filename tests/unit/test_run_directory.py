@@ -1,0 +1,135 @@
+"""Results are written whole or not at all, and finished ones are safe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from florist.common.errors import ConfigurationError
+from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUMMARY = AlignmentSummary(
+    format=FORMAT,
+    release="0",
+    role="active",
+    party="bank",
+    peer="telco",
+    finished_at="2026-01-01T00:00:00+00:00",
+    agreement={"group": "x25519"},
+    engine="cryptography",
+    rows=3,
+    table_fingerprint="00",
+    own_dummies=0,
+    own_size=3,
+    peer_size=4,
+    union_size=5,
+    shared_size=2,
+    union_sha256="ab",
+    seconds={"union": 1.0},
+    bytes_sent=1,
+    bytes_received=2,
+)
+ALIGNMENT = Alignment(SUMMARY, np.array([4, 0, 2]))
+
+
+def hidden(path: Path) -> list[str]:
+    """What is left lying about."""
+    return [p.name for p in path.iterdir() if p.name.startswith(".") and p.name != ".lock"]
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    loaded = runs.load_alignment()
+    assert loaded.summary == SUMMARY
+    assert loaded.rank_of_row.tolist() == [4, 0, 2]
+    assert loaded.rank_of_row.dtype == np.int64
+    assert hidden(tmp_path) == []
+
+
+def test_a_finished_result_is_not_overwritten_without_force(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    other = Alignment(replace(SUMMARY, rows=9), np.arange(3))
+    with pytest.raises(ConfigurationError, match="--force"):
+        runs.save_alignments({"train": other}, force=False)
+    assert runs.load_alignment().summary.rows == 3
+    runs.save_alignments({"train": other}, force=True)
+    assert runs.load_alignment().summary.rows == 9
+    assert hidden(tmp_path) == []
+
+
+def test_a_failed_write_leaves_the_old_result_and_no_debris(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT}, force=False)
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full_disk)
+    with pytest.raises(ConfigurationError, match="No space left"):
+        runs.save_alignments({"train": replace_rows(7)}, force=True)
+    assert runs.load_alignment().summary.rows == 3
+    assert hidden(tmp_path) == []
+
+
+def replace_rows(rows: int) -> Alignment:
+    return Alignment(replace(SUMMARY, rows=rows), np.arange(3))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        RunDirectory(tmp_path).locked(),
+        pytest.raises(ConfigurationError, match="in use"),
+        RunDirectory(tmp_path).locked(),
+    ):
+        pass
+    with RunDirectory(tmp_path).locked():
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(ConfigurationError, match="run_directory"),
+        RunDirectory(tmp_path / "file" / "run").locked(),
+    ):
+        pass
+
+
+def test_nothing_there_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--stage align"):
+        RunDirectory(tmp_path).load_alignment()
+
+
+@pytest.mark.parametrize("damage", ["truncate", "format", "json"])
+def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    facts, ranks = runs.alignment / "train/alignment.json", runs.alignment / "train/ranks.parquet"
+    match damage:
+        case "truncate":
+            ranks.write_bytes(ranks.read_bytes()[:-10])
+        case "format":
+            facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 99}))
+        case "json":
+            facts.write_text("{")
+    with pytest.raises(ConfigurationError, match="align again"):
+        runs.load_alignment()
+
+
+def test_the_table_is_readable_by_others_tools(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]
+    assert json.loads((runs.alignment / "train/alignment.json").read_text())["union_size"] == 5
