@@ -1,0 +1,168 @@
+"""`florist demo`: two parties as two real processes over mutual TLS on this machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from florist.cli.baselines import Comparison, compare
+from florist.cli.init import Names, write_first_files
+from florist.cli.ports import free_port
+from florist.cli.sample_data import ClickSample
+from florist.cli.show import describe_training
+from florist.common.config import load_config
+from florist.common.data.tables import read_table_ids
+from florist.common.errors import InternalError, PeerLost
+from florist.common.run_directory import Alignment, RunDirectory
+
+#: Seconds that a party may take, far above what the demo needs.
+TIME_LIMIT = 900
+
+NAMES = Names(active="bank", passive="telco")
+
+
+def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
+    """Set up a fresh pair of parties in `directory`, run both, show what each learned."""
+    shutil.rmtree(directory, ignore_errors=True)
+    console.rule("Two organisations, two processes, one model on the union of their people")
+    address = f"127.0.0.1:{free_port()}"
+    write_first_files(directory, NAMES, address, sample)
+    _, who = sample.data()
+    console.print(
+        f"The {NAMES.active} has {len(who.active):,} people and who of them clicked, the "
+        f"{NAMES.passive} {len(who.passive):,} people and 39 columns about them. "
+        f"{len(who.shared):,} are in both, and neither may learn who.\n"
+        f"Files: {directory}. Each party is a process of its own; they meet over mutual TLS at "
+        f"{address}.\n"
+    )
+    _run_both(directory, console)
+    runs = {
+        role: RunDirectory(load_config(directory / f"{role}.yml").run_directory)
+        for role in ("active", "passive")
+    }
+    _show_alignment(
+        directory, runs["active"].load_alignment(), runs["passive"].load_alignment(), console
+    )
+    console.rule("The model")
+    describe_training(runs["active"].training, console)
+    console.print(
+        "\nBeside it, on the same people, what only a simulation can have (half a minute) …"
+    )
+    _show_comparison(compare(directory, sample, runs["active"]), console)
+    console.print(
+        f"Reports: {', '.join(str(run.training / 'report.html') for run in runs.values())}"
+    )
+
+
+def _run_both(directory: Path, console: Console) -> None:
+    with ExitStack() as stack:
+        parties = {role: _start(role, directory, console, stack) for role in ("active", "passive")}
+        codes = {}
+        for role, party in parties.items():
+            try:
+                codes[role] = party.wait(timeout=TIME_LIMIT)
+            except subprocess.TimeoutExpired:
+                raise PeerLost(f"the {role} party did not finish in {TIME_LIMIT} s") from None
+    if any(codes.values()):
+        raise InternalError(f"the demo's parties ended with exit codes {codes}")
+
+
+def _start(role: str, directory: Path, console: Console, stack: ExitStack) -> subprocess.Popen[str]:
+    """Start one party; its lines appear under its role, and it never outlives the demo."""
+    command = [sys.executable, "-m", "florist.cli.party", "--role", role]
+    command += ["--config", str(directory / f"{role}.yml"), "--log-format", "text"]
+    party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    stack.callback(_end, party)
+    assert party.stderr is not None
+    reader = Thread(target=_echo, args=(party.stderr, role, console), daemon=True)
+    reader.start()
+    stack.callback(reader.join, 5)
+    return party
+
+
+def _echo(lines: IO[str], role: str, console: Console) -> None:
+    colour = "cyan" if role == "active" else "magenta"
+    for line in lines:
+        console.print(f"[{colour}]{role:>7}[/] │ ", end="")
+        console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def _end(party: subprocess.Popen[str]) -> None:
+    party.kill()
+    party.wait()
+    if party.stderr is not None:
+        party.stderr.close()
+
+
+def _show_alignment(
+    directory: Path, active: Alignment, passive: Alignment, console: Console
+) -> None:
+    """What each side learned, what it did not, and, since the demo knows, the truth."""
+    console.print()
+    learned = Table(title="What each side learned of the other's people")
+    for heading in ("", NAMES.active, NAMES.passive):
+        learned.add_column(heading, justify="left" if not heading else "right")
+    a, p = active.summary, passive.summary
+    for fact, ours, theirs in (
+        ("its own people, each with its UID", a.rows, p.rows),
+        ("the other's number of people", a.peer_size, p.peer_size),
+        ("people in the union", a.union_size, p.union_size),
+        ("people in both: how many", a.shared_size, p.shared_size),
+        ("people in both: who", None, None),
+        ("the other's IDs", None, None),
+    ):
+        learned.add_row(fact, *("nothing" if n is None else f"{n:,}" for n in (ours, theirs)))
+    console.print(learned)
+    mapping = Table(title=f"The {NAMES.active}'s own mapping, first rows (it has no other)")
+    mapping.add_column("person")
+    mapping.add_column("place in the union", justify="right")
+    people = {"active": _people(directory, "active"), "passive": _people(directory, "passive")}
+    for identifier, rank in zip(people["active"][:4], active.rank_of_row.tolist(), strict=False):
+        mapping.add_row(identifier.decode(), f"{rank:,}")
+    console.print(mapping)
+    _check_truth(people, {"active": active, "passive": passive}, console)
+
+
+def _people(directory: Path, role: str) -> list[bytes]:
+    config = load_config(directory / f"{role}.yml")
+    return list(read_table_ids(config.data.train, config.agreement.id_normalisation))
+
+
+def _check_truth(
+    people: dict[str, list[bytes]], alignments: dict[str, Alignment], console: Console
+) -> None:
+    """With both sides' files in hand, which no party has: is the union the right one?"""
+    places: dict[bytes, int] = {}
+    agree = True
+    for role, ids in people.items():
+        for identifier, rank in zip(ids, alignments[role].rank_of_row.tolist(), strict=True):
+            agree &= places.setdefault(identifier, rank) == rank
+    union = np.arange(alignments["active"].summary.union_size)
+    if not (agree and np.array_equal(np.sort(list(places.values())), union)):
+        raise InternalError("the demo's union is not the true one")
+    console.print(
+        "[green]✓[/] Checked with both files in hand, as no party can: equal people have equal "
+        "UIDs, different people different ones, and the union has no gap.\n"
+    )
+
+
+def _show_comparison(rows: list[Comparison], console: Console) -> None:
+    table = Table(title="Test figures")
+    table.add_column("trained as")
+    table.add_column("people with real features and label", justify="right")
+    table.add_column("AUC", justify="right")
+    table.add_column("ACE", justify="right")
+    for row in rows:
+        table.add_row(row.name, f"{row.real_rows:,}", f"{row.auc:.4f}", f"{row.ace:.4f}")
+    console.print(table)

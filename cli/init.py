@@ -1,0 +1,98 @@
+"""`florist init`: all the files of a first run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from florist.cli.sample_data import held_out_path
+from florist.cli.templates import party_config_text
+from florist.common.certificates import create_authority, issue
+from florist.common.config import Tls, split_address
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.cli.sample_data import Sample
+    from florist.common.role import RoleName
+
+#: Days: a trial's authority and certificates.
+VALID_DAYS = 365
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The parties' names, which are also their certificates'."""
+
+    active: str
+    passive: str
+
+    def __getitem__(self, role: RoleName) -> str:
+        return self.active if role == "active" else self.passive
+
+
+def write_first_files(
+    directory: Path, names: Names, address: str, sample: Sample | None
+) -> list[Path]:
+    """Write two configurations, an authority, a certificate each, and sample tables if asked.
+
+    Returns what was written, configurations first. Nothing that is there is overwritten.
+
+    Raises:
+        ConfigurationError: a file is in the way, or a name or the address is not allowed.
+    """
+    configs = {"active": directory / "active.yml", "passive": directory / "passive.yml"}
+    for path in configs.values():
+        if path.exists():
+            raise ConfigurationError(f"{path} is there already; name another folder or remove it")
+    host = _host(address)
+    certificates = directory / "certificates"
+    tables = {role: directory / "data" / f"{names[role]}.csv" for role in _ROLES}
+    texts = {
+        role: party_config_text(
+            role=role,
+            name=names[role],
+            peer=names["passive" if role == "active" else "active"],
+            address=address,
+            data_path=tables[role].relative_to(directory),
+            id_column=sample.id_column if sample else "id",
+            run_directory=(directory / "runs" / names[role]).relative_to(directory),
+            tls=Tls.model_construct(
+                authority=(certificates / "authority.pem").relative_to(directory),
+                certificate=(certificates / f"{names[role]}.pem").relative_to(directory),
+                key=(certificates / f"{names[role]}.key").relative_to(directory),
+            ),
+            changes=_changes(sample, role, tables[role].relative_to(directory)),
+        )
+        for role in _ROLES
+    }
+    authority = create_authority(certificates, "FLORIST trial", VALID_DAYS)
+    for role in _ROLES:
+        issue(authority, names[role], [host], certificates, VALID_DAYS)
+    if sample is not None:
+        tables["active"].parent.mkdir(parents=True, exist_ok=True)
+        sample.write(tables["active"], tables["passive"])
+    for role in _ROLES:
+        configs[role].write_text(texts[role], encoding="utf-8")
+    written = [*configs.values(), certificates]
+    return [*written, *tables.values()] if sample is not None else written
+
+
+_ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+
+
+def _changes(sample: Sample | None, role: RoleName, table: Path) -> dict[str, Any]:
+    if sample is None:
+        return {}
+    settings = sample.settings(role)
+    if settings.get("agreement.training.test_table"):
+        settings["data.test.path"] = held_out_path(table)
+    return settings
+
+
+def _host(address: str) -> str:
+    try:
+        return split_address(address)[0]
+    except ValueError as error:
+        raise ConfigurationError(f"--address {address!r} {error}") from None

@@ -1,0 +1,148 @@
+"""`florist-party`: one organisation's side of a run."""
+
+from __future__ import annotations
+
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from florist.active_party.role import ACTIVE
+from florist.cli.console import LogFormat, log, report_error, set_up_output
+from florist.cli.show import describe, describe_training
+from florist.common.align_stage import StageOptions, align
+from florist.common.config import load_config
+from florist.common.errors import FloristError, InternalError, as_florist_error
+from florist.common.run_directory import RunDirectory
+from florist.passive_party.role import PASSIVE
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from florist.common.config import PartyConfig
+    from florist.common.progress import Progress
+    from florist.common.role import Role
+
+
+class RoleOption(StrEnum):
+    """Which side this is."""
+
+    active = "active"
+    passive = "passive"
+
+
+class StageOption(StrEnum):
+    """What to run."""
+
+    all = "all"
+    align = "align"
+    train = "train"
+
+
+ROLES = {RoleOption.active: ACTIVE, RoleOption.passive: PASSIVE}
+
+EPILOG = """
+[bold]A first run[/bold]: `florist init`, then in two terminals
+`florist-party --role active --config active.yml` and
+`florist-party --role passive --config passive.yml`; either may start first.
+
+[bold]Exit codes[/bold]: 0 finished · 2 this party's configuration, data, or the agreement ·
+3 the peer cannot be reached, refuses, or is lost · 4 the peer broke the protocol ·
+5 the peer stopped and said why · 70 a bug · 130 stopped by the operator.
+"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+@app.command(epilog=EPILOG)
+def party(
+    role: Annotated[
+        RoleOption,
+        typer.Option(help="active: has the labels, listens. passive: has features, dials."),
+    ],
+    config: Annotated[
+        Path, typer.Option(help="This party's YAML file; `florist init` writes a commented one.")
+    ],
+    stage: Annotated[
+        StageOption,
+        typer.Option(
+            help="align: the private set union. train: the model, on the union. all: both, "
+            "without what is finished already."
+        ),
+    ] = StageOption.all,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a finished result in the run directory.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a training run that was stopped; on both sides."),
+    ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="auto: bars on a terminal, text lines elsewhere.")
+    ] = LogFormat.auto,
+    verbose: Annotated[bool, typer.Option("--verbose", help="More log lines.")] = False,
+    insecure_plaintext: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-plaintext",
+            help="No TLS, no check of who the peer is: for tests on one machine only.",
+        ),
+    ] = False,
+) -> None:
+    """Run one party of a two-party run.
+
+    Both organisations start this program, one with each role, and meet over mutually authenticated
+    TLS. They learn the number of people in the union and in each set, and the place of their OWN
+    people in the union; neither learns which of its people the other also has.
+    """
+    progress = set_up_output(log_format, verbose=verbose)
+    signal.signal(signal.SIGTERM, _stop)
+    options = StageOptions(plaintext=insecure_plaintext, force=force, resume=resume)
+    raise typer.Exit(run(role, stage, config, options, progress))
+
+
+def run(
+    role: RoleOption, stage: StageOption, config: Path, options: StageOptions, progress: Progress
+) -> int:
+    """Run the stages asked for; report what ends them; return the exit code."""
+    try:
+        run_stages(ROLES[role], stage, load_config(config), options, progress)
+    except (FloristError, KeyboardInterrupt) as error:
+        reported = as_florist_error(error)
+    except Exception as error:  # noqa: BLE001 - the last resort: a bug is reported as one
+        log.exception("a bug in FLORIST:", exc_info=error)
+        reported = InternalError(f"unexpected {type(error).__name__}")
+    else:
+        return 0
+    report_error(reported)
+    return reported.exit_code
+
+
+def run_stages(
+    role: Role, stage: StageOption, config: PartyConfig, options: StageOptions, progress: Progress
+) -> None:
+    """One stage, or all in their order; `all` leaves out an alignment that is there."""
+    runs = RunDirectory(config.run_directory)
+    aligned = runs.alignment.exists() and not options.force
+    if stage is StageOption.align or (stage is StageOption.all and not aligned):
+        describe(align(role, config, options, progress)["train"].summary)
+    if stage is not StageOption.align:
+        from florist.common.train_stage import train  # noqa: PLC0415 - loads torch
+
+        describe_training(train(role, config, options, progress))
+
+
+def _stop(signum: int, frame: FrameType | None) -> NoReturn:
+    del signum, frame
+    raise KeyboardInterrupt  # as Ctrl-C does: `except Exception` anywhere below does not catch it
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

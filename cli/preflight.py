@@ -1,0 +1,146 @@
+"""`florist preflight`: everything that a run needs, checked one by one before it starts."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from florist.common.certificates import inspect
+from florist.common.channel.credentials import NotYet
+from florist.common.config import load_config, split_address
+from florist.common.data.labels import read_labels
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import read_table, read_table_ids
+from florist.common.errors import FloristError
+from florist.common.groups import make_group
+from florist.common.release import RELEASE
+from florist.common.run_directory import RunDirectory
+from florist.common.session import PREFLIGHT, Patience, Session, make_hello
+from florist.passive_party.role import dial_peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from florist.common.config import PartyConfig
+
+#: Seconds that the address is given to answer.
+ANSWER = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: good or bad, what was looked at, and what was seen or is to be done."""
+
+    good: bool
+    what: str
+    seen: str
+
+
+def check_all(config_path: Path) -> Iterator[Finding]:
+    """Look at everything; a later check is made even if an earlier one failed, where it can be."""
+    try:
+        config = load_config(config_path)
+    except FloristError as error:
+        yield Finding(False, "configuration", error.reason)
+        return
+    yield Finding(
+        True, "configuration", f"{config_path}: {config.party.name}, peer {config.party.peer}"
+    )
+    checks: dict[str, Callable[[PartyConfig], str]] = {
+        "IDs": _ids,
+        "columns": _columns,
+        "engine": _engine,
+        "run directory": _run_directory,
+        "certificates": _certificates,
+        "address and peer": _peer,
+    }
+    for what, check in checks.items():
+        try:
+            yield Finding(True, what, check(config))
+        except FloristError as error:
+            yield Finding(False, what, error.reason)
+
+
+def print_findings(findings: Iterator[Finding], console: Console) -> bool:
+    """Print each as it comes; whether all were good."""
+    all_good = True
+    for finding in findings:
+        all_good &= finding.good
+        console.print("[green]✓[/]" if finding.good else "[red]✗[/]", end=" ")
+        console.print(
+            f"{finding.what}: {finding.seen}", markup=False, highlight=False, soft_wrap=True
+        )
+    return all_good
+
+
+def _ids(config: PartyConfig) -> str:
+    table = config.data.train
+    ids = read_table_ids(table, config.agreement.id_normalisation)
+    return f"{table.path}, column {table.id_column}: {len(ids):,}, all different, none empty"
+
+
+def _columns(config: PartyConfig) -> str:
+    """What training would read: features, and labels where there is a label column."""
+    raw = read_table(config.data.train, config.agreement.id_normalisation)
+    found = Preprocessing.fit(raw, config.data.preprocessing)
+    seen = f"{len(found.numeric_columns)} numeric, {len(found.categorical_columns)} categorical"
+    if config.data.train.label is None:
+        return f"{seen}, no label"
+    labels = read_labels(raw, config.agreement.training.classes)
+    return f"{seen}, label {config.data.train.label} of {len(labels.names)} classes"
+
+
+def _engine(config: PartyConfig) -> str:
+    group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
+    group.close()
+    return f"group {group.name} with {group.engine}"
+
+
+def _run_directory(config: PartyConfig) -> str:
+    runs = RunDirectory(config.run_directory)
+    with runs.locked():
+        runs.refuse_finished(runs.alignment, force=False)
+    free = shutil.disk_usage(config.run_directory).free
+    return f"{config.run_directory} can be written, {free / 1e9:.0f} GB free"
+
+
+def _certificates(config: PartyConfig) -> str:
+    tls = config.network.tls
+    if tls is None:
+        return "none: the run will start only with --insecure-plaintext, for tests"
+    report = inspect(tls.authority, tls.certificate, tls.key, config.party.name)
+    report.require()
+    soon = f". {'; '.join(report.warnings)}" if report.warnings else ""
+    return f"{tls.certificate}: ours, valid for {report.days_left} days{soon}"
+
+
+def _peer(config: PartyConfig) -> str:
+    """As the passive party would: dial, and if someone answers, shake hands and compare."""
+    try:
+        with dial_peer(config, plaintext=config.network.tls is None, timeout=ANSWER) as link:
+            hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
+            with Session(link, hello, Patience(config.patience.silence)):
+                return f"{config.party.peer} is up at {config.network.address}; we agree"
+    except NotYet as error:
+        where = (
+            "is free for an active party here" if _can_listen(config) else "is not on this machine"
+        )
+        return f"{error.reason}: the peer is not up (yet); the address {where}"
+
+
+def _can_listen(config: PartyConfig) -> bool:
+    host, port = split_address(config.network.address)
+    try:
+        with socket.create_server((host, port), family=_family(host)):
+            return True
+    except OSError:
+        return False
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,58 @@
+"""What a finished run holds, for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.common.run_directory import AlignmentSummary
+
+
+def describe(summary: AlignmentSummary, console: Console | None = None) -> None:
+    """Print an alignment: what this party now knows, and what it does not."""
+    out = console or Console()
+    table = Table(title=f"Alignment of {summary.party} ({summary.role}) with {summary.peer}")
+    table.add_column("fact")
+    table.add_column("value", justify="right")
+    padded = " (padded with dummies)" if summary.own_dummies else ""
+    for fact, value in (
+        ("rows of our table, each with its place in the union", f"{summary.rows:,}"),
+        (f"our set{padded}", f"{summary.own_size:,}"),
+        (f"{summary.peer}'s set, as it announced it", f"{summary.peer_size:,}"),
+        ("union", f"{summary.union_size:,}"),
+        ("in both sets: how many, not who", f"{summary.shared_size:,}"),
+        ("union, SHA-256", summary.union_sha256[:16] + "…"),
+        ("group, engine", f"{summary.agreement['group']}, {summary.engine}"),
+        ("seconds", ", ".join(f"{part} {s:g}" for part, s in summary.seconds.items())),
+        (
+            "sent, received (MB)",
+            f"{summary.bytes_sent / 1e6:.1f}, {summary.bytes_received / 1e6:.1f}",
+        ),
+        ("finished", summary.finished_at),
+    ):
+        table.add_row(fact, value)
+    out.print(table)
+    out.print(
+        f"{summary.party} does not know which of its people are also {summary.peer}'s, "
+        "nor anything of the others."
+    )
+
+
+def describe_training(folder: Path, console: Console | None = None) -> None:
+    """Print a trained half: its figures, epoch by epoch, and where its report is."""
+    out = console or Console()
+    history = json.loads((folder / "history.json").read_text(encoding="utf-8"))
+    table = Table(title="Training, epoch by epoch")
+    for heading in ("epoch", "loss", "test AUC", "test ACE", "test log loss"):
+        table.add_column(heading, justify="right")
+    for epoch in history["epochs"]:
+        figures = (epoch[name] for name in ("loss", "auc", "ace", "log_loss"))
+        table.add_row(str(epoch["epoch"] + 1), *("-" if f is None else f"{f:.4f}" for f in figures))
+    out.print(table)
+    out.print(f"Report: {folder / 'report.html'}")

@@ -1,0 +1,110 @@
+"""The text of the configuration files that `florist init` writes: every key, with what it means."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from florist.common.config import describe_keys, parse_config
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from florist.common.config import Tls
+    from florist.common.role import RoleName
+
+_WIDTH = 92
+
+
+def party_config_text(
+    *,
+    role: RoleName,
+    name: str,
+    peer: str,
+    address: str,
+    data_path: Path,
+    id_column: str,
+    run_directory: Path,
+    tls: Tls | None = None,
+    changes: Mapping[str, object] | None = None,
+) -> str:
+    """A commented YAML file with every key, the optional ones at their defaults.
+
+    Args:
+        role: who starts with this file; for the comments only.
+        name: `party.name`; the arguments down to `tls` are keys of the same meaning.
+        peer: `party.peer`.
+        address: `network.address`.
+        data_path: `data.train.path`; paths are written as they are given.
+        id_column: `data.train.id_column`.
+        run_directory: the key of that name.
+        tls: the files of `network.tls`; None writes `null`.
+        changes: further values by dotted key, such as `{"compute.threads": 2}`.
+
+    Raises:
+        ConfigurationError: a value is not allowed, or `changes` has an unknown key.
+    """
+    values: dict[str, object] = {
+        "party.name": name,
+        "party.peer": peer,
+        "network.address": address,
+        "data.train.path": data_path,
+        "data.train.id_column": id_column,
+        "run_directory": run_directory,
+        **({f"network.tls.{file}": path for file, path in tls} if tls else {}),
+        **(changes or {}),
+    }
+    text = "\n".join([*_heading(role, name, peer), *_body(values)]) + "\n"
+    parse_config(text, folder=Path(), source="the new configuration")
+    return text
+
+
+def _heading(role: RoleName, name: str, peer: str) -> Iterator[str]:
+    other = "passive" if role == "active" else "active"
+    yield f"# FLORIST: the {role} party, {name}. Its peer, {peer}, is the {other} one."
+    yield "#"
+    yield "#   check everything:  florist preflight --config FILE"
+    yield f"#   run:               florist-party --role {role} --config FILE"
+    yield "#"
+    yield "# Relative paths start from the folder of this file. Optional keys have their defaults."
+
+
+def _body(values: dict[str, object]) -> Iterator[str]:
+    keys = list(describe_keys())
+    if unknown := values.keys() - {key.dotted for key in keys if not key.is_section}:
+        raise ConfigurationError(f"{min(unknown)}: unknown key")
+    left_out = ""
+    for key in keys:
+        if left_out and key.dotted.startswith(left_out):
+            continue
+        indent = "  " * (len(key.path) - 1)
+        if not indent:
+            yield ""
+        yield from textwrap.wrap(
+            key.meaning, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
+        )
+        entry = f"{indent}{key.path[-1]}:"
+        if not key.is_section:
+            yield f"{entry} {yaml_value(values.get(key.dotted, key.default))}"
+        elif key.optional and not any(name.startswith(f"{key.dotted}.") for name in values):
+            left_out = f"{key.dotted}."
+            yield f"{entry} null"
+        else:
+            yield entry
+
+
+def yaml_value(value: object) -> str:
+    """A value as YAML reads it back, on one line."""
+    plain = str(value) if isinstance(value, Path) else value
+    text = yaml.safe_dump(
+        plain,
+        default_style=None if str(plain).isprintable() else '"',
+        default_flow_style=True,
+        allow_unicode=True,
+        width=float("inf"),
+    )
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,129 @@
+"""`florist`: the tool around a party: set up, check, look, try."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from florist.cli.console import LogFormat, report_error, set_up_output
+from florist.cli.demo import run_demo
+from florist.cli.init import VALID_DAYS, Names, write_first_files
+from florist.cli.preflight import check_all, print_findings
+from florist.cli.sample_data import ClickSample
+from florist.cli.show import describe, describe_training
+from florist.common.certificates import AuthorityFiles, create_authority, issue
+from florist.common.errors import FloristError, as_florist_error
+from florist.common.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Set up, check and look at the parties of a run. The run itself is `florist-party`.",
+)
+out = Console()
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(help="Where to write; made if absent.")] = Path(),
+    active: Annotated[str, typer.Option(help="Name of the party with the labels.")] = "bank",
+    passive: Annotated[str, typer.Option(help="Name of the party with features.")] = "telco",
+    address: Annotated[
+        str, typer.Option(help="host:port where the active party listens.")
+    ] = "localhost:7443",
+    sample_data: Annotated[
+        bool, typer.Option(help="Also write two small tables of made-up people.")
+    ] = True,
+) -> None:
+    """Write all a first run needs: two commented configurations, certificates, sample tables."""
+    sample = ClickSample() if sample_data else None
+    for path in write_first_files(directory, Names(active, passive), address, sample):
+        out.print(f"[green]✓[/] {path}")
+    out.print(
+        "\nNow, in two terminals, in either order:\n"
+        f"  florist-party --role active --config {directory / 'active.yml'}\n"
+        f"  florist-party --role passive --config {directory / 'passive.yml'}"
+    )
+
+
+@app.command()
+def certs(
+    directory: Annotated[Path, typer.Argument(help="Where the authority is, or is to be.")],
+    party: Annotated[
+        list[str] | None,
+        typer.Option(help="A certificate for this party; its name as in both configurations."),
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(help="A host name or IP address of the party, besides its name."),
+    ] = None,
+    days: Annotated[int, typer.Option(help="How long they are valid.")] = VALID_DAYS,
+    force: Annotated[bool, typer.Option("--force", help="Replace files of that name.")] = False,
+) -> None:
+    """Make a private authority, unless it is there, and a certificate for each party named.
+
+    Whoever keeps the authority's key issues for both. Give each party three files: authority.pem,
+    its own .pem and its own .key; never the authority's key.
+    """
+    files = AuthorityFiles.in_directory(directory)
+    if not files.certificate.exists():
+        files = create_authority(directory, "FLORIST", days)
+        out.print(f"[green]✓[/] {files.certificate}, {files.key} (keep this key to yourself)")
+    for name in party or []:
+        made = issue(files, name, at or [], directory, days, force=force)
+        out.print(f"[green]✓[/] {made.certificate}, {made.key}")
+
+
+@app.command()
+def preflight(
+    config: Annotated[Path, typer.Option(help="This party's configuration file.")],
+) -> None:
+    """Check files, columns, IDs, certificates, address and, when the peer is up, the agreement."""
+    if not print_findings(check_all(config), out):
+        raise typer.Exit(2)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+) -> None:
+    """Show what a run holds."""
+    runs = RunDirectory(run)
+    describe(runs.load_alignment().summary, out)
+    if runs.training.exists():
+        describe_training(runs.training, out)
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option(help="Where its files go; emptied first.")] = Path(
+        "demo-run"
+    ),
+) -> None:
+    """Run two parties as two processes on this machine, and show what each learned."""
+    run_demo(directory, ClickSample(), out)
+
+
+def main() -> None:
+    """Entry point: errors of ours become one line and an exit code."""
+    set_up_output(LogFormat.auto, verbose=False)
+    raise SystemExit(reported(app))
+
+
+def reported(command: Callable[[], object]) -> int:
+    """Run a command; report what it raises; its exit code."""
+    try:
+        command()
+    except (FloristError, KeyboardInterrupt) as error:
+        known = as_florist_error(error)
+        report_error(known)
+        return known.exit_code
+    return 0

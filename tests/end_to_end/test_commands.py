@@ -1,0 +1,130 @@
+"""`florist` as its user types it."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from florist.cli.party import app as party_app
+from florist.cli.tool import app, reported
+from florist.common.errors import ConfigurationError
+from tests.support.parties import Workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+runner = CliRunner()
+
+
+def florist(*arguments: str) -> str:
+    """Run a command that must succeed; what it printed."""
+    result = runner.invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "250"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_init_then_two_parties_then_show(tmp_path: Path) -> None:
+    directory = tmp_path / "trial"
+    printed = florist("init", str(directory), "--address", "localhost:17443")
+    assert "florist-party --role active" in printed
+    workspace = Workspace(directory)
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(90), passive.finish(90)) == (0, 0)
+    shown = florist("show", str(workspace.run_directory("active").path))
+    assert "in both sets: how many, not who" in shown
+    assert "does not know which" in shown
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    florist("init", str(tmp_path), "--no-sample-data")
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(ConfigurationError, match="there already"):
+        runner.invoke(app, ["init", str(tmp_path)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--address", "nonsense"], ["--active", "Not A Name"], ["--active", "x", "--passive", "x"]],
+)
+def test_init_with_bad_names_writes_nothing(tmp_path: Path, arguments: list[str]) -> None:
+    with pytest.raises(ConfigurationError):
+        runner.invoke(app, ["init", str(tmp_path / "new"), *arguments], catch_exceptions=False)
+    assert not (tmp_path / "new").exists()
+
+
+def test_certs_makes_an_authority_once_and_keys_for_the_owner_only(tmp_path: Path) -> None:
+    directory = tmp_path / "authority"
+    florist("certs", str(directory), "--party", "bank", "--at", "bank.example.org")
+    before = (directory / "authority.pem").read_bytes()
+    florist("certs", str(directory), "--party", "telco", "--at", "10.0.0.7")
+    assert (directory / "authority.pem").read_bytes() == before
+    for key in directory.glob("*.key"):
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert len(list(directory.glob("*.key"))) == 3
+
+
+def test_preflight_of_a_good_party(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    printed = florist("preflight", "--config", str(workspace.config("passive")))
+    assert printed.count("✓") == 7
+    assert "not up" in printed
+
+
+def test_preflight_with_the_peer_up_compares_and_leaves_it_waiting(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    with workspace.start("active") as active:
+        active.wait_for("listening")
+        printed = florist("preflight", "--config", str(workspace.config("passive")))
+        assert "we agree" in printed
+        active.wait_for("has checked the connection")
+        with workspace.start("passive") as passive:
+            assert (active.finish(), passive.finish()) == (0, 0)
+
+
+def test_preflight_with_another_agreement_names_the_field(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    workspace.change("passive", "group: x25519", "group: modp2048")
+    with workspace.start("active") as active:
+        active.wait_for("listening")
+        result = runner.invoke(app, ["preflight", "--config", str(workspace.config("passive"))])
+        assert result.exit_code == 2
+        assert "group: modp2048 here, x25519 at the peer" in result.output.replace("\n", " ")
+
+
+def test_preflight_shows_every_problem_with_its_fix(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    workspace.change("active", "id_column: person", "id_column: persom")
+    (workspace.directory / "certificates" / "bank.key").chmod(0o644)
+    result = runner.invoke(
+        app, ["preflight", "--config", str(workspace.config("active"))], env={"COLUMNS": "250"}
+    )
+    assert result.exit_code == 2
+    assert result.output.count("✗") >= 2
+    assert "person" in result.output
+    assert "chmod 600" in result.output
+
+
+def test_preflight_of_a_missing_file(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["preflight", "--config", str(tmp_path / "none.yml")])
+    assert result.exit_code == 2
+    assert "florist init" in result.output
+
+
+def test_show_of_nothing_says_what_to_run(tmp_path: Path) -> None:
+    code = reported(lambda: app(["show", str(tmp_path)], standalone_mode=False))
+    assert code == 2
+
+
+def test_help_teaches() -> None:
+    result = runner.invoke(party_app, ["--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for word in ("--role", "--config", "--stage", "Exit codes", "florist init"):
+        assert word in result.output
+
+
+def test_a_role_is_required() -> None:
+    result = runner.invoke(party_app, ["--config", "x.yml"])
+    assert result.exit_code == 2

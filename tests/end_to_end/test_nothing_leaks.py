@@ -1,0 +1,142 @@
+"""Logs, errors and results tell neither secrets nor who is shared, on recorded runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.active_party.role import ACTIVE
+from florist.common.align_stage import StageOptions, align
+from florist.common.config import load_config
+from florist.common.progress import LineProgress
+from florist.common.psu import keys as keys_module
+from florist.common.psu.keys import Keys
+from florist.passive_party.role import PASSIVE
+from tests.support.parties import SMALL, Workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.common.groups.group import Group
+    from florist.common.role import RoleName
+
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+
+#: What may differ between two runs on sets of the same sizes: time, speed, port, folder, process.
+CHANGES = [
+    (r"\d{4}-\d\d-\d\d[T ][\d:.,+]+", "TIME"),
+    (r"\d+(\.\d+)? s\b", "SECONDS"),
+    (r'"seconds": [\d.]+', '"seconds": 0'),
+    (r"127\.0\.0\.1:\d+", "ADDRESS"),
+]
+
+
+def people(first: int, count: int) -> list[str]:
+    return [f"citizen-{number:05d}" for number in range(first, first + count)]
+
+
+def write_table(path: Path, ids: list[str]) -> None:
+    path.write_text("person\n" + "\n".join(ids) + "\n")
+
+
+def log_of_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[RoleName, list[str]]:
+    """Both parties' complete output, made comparable; the order of lanes is the scheduler's."""
+    workspace = Workspace.create(directory)
+    for role, ids in tables.items():
+        write_table(workspace.table(role), ids)
+    options = ("--log-format", "json", "--verbose")
+    with (
+        workspace.start("active", *options) as active,
+        workspace.start("passive", *options) as passive,
+    ):
+        assert (active.finish(), passive.finish()) == (0, 0)
+    logs: dict[RoleName, list[str]] = {}
+    for role, party in zip(ROLES, (active, passive), strict=True):
+        text = party.output.replace(str(directory), "FOLDER")
+        for pattern, replacement in CHANGES:
+            text = re.sub(pattern, replacement, text)
+        assert "citizen-" not in text
+        lines = [line for line in text.splitlines() if line.startswith("{")]
+        logs[role] = sorted(line for line in lines if "waiting for" not in line)
+    return logs
+
+
+def test_logs_are_the_same_whoever_is_shared(tmp_path: Path) -> None:
+    """Same sizes, other people in common: the logs do not differ, and hold no ID."""
+    ours = people(0, 200)
+    first = log_of_run(tmp_path / "one", {"active": ours, "passive": people(150, 200)})
+    second = log_of_run(
+        tmp_path / "two", {"active": ours, "passive": people(0, 50) + people(1000, 150)}
+    )
+    assert first == second
+    assert any("step-done" in line for line in first["active"])
+
+
+def test_json_logs_are_json(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    with (
+        workspace.start("active", "--log-format", "json") as active,
+        workspace.start("passive", "--log-format", "json") as passive,
+    ):
+        assert (active.finish(), passive.finish()) == (0, 0)
+    events = [json.loads(line) for line in active.lines if line.startswith("{")]
+    assert {"step-start", "step-done"} <= {event.get("event") for event in events}
+    assert all({"time", "level", "message"} <= event.keys() for event in events)
+
+
+@pytest.fixture
+def drawn_keys(monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
+    """Every key that is drawn, while drawing it as usual."""
+    drawn: list[Keys] = []
+    fresh = Keys.fresh
+
+    def remembered(group: Group) -> Keys:
+        drawn.append(fresh(group))
+        return drawn[-1]
+
+    monkeypatch.setattr(keys_module.Keys, "fresh", remembered)
+    return drawn
+
+
+def test_secrets_reach_neither_logs_nor_disk(
+    tmp_path: Path, drawn_keys: list[Keys], caplog: pytest.LogCaptureFixture
+) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    log = logging.getLogger("florist")
+    log.propagate = True
+    with caplog.at_level(logging.DEBUG), ThreadPoolExecutor(2) as both:
+        progress = LineProgress(log, every_seconds=0.0)
+        runs = [
+            both.submit(
+                align, role, load_config(workspace.config(role.name)), StageOptions(), progress
+            )
+            for role in (ACTIVE, PASSIVE)
+        ]
+        alignments = [run.result(timeout=60)["train"] for run in runs]
+    assert [alignment.summary.shared_size for alignment in alignments] == [SMALL.shared] * 2
+    assert len(drawn_keys) == 2
+    written = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+    for keys in drawn_keys:
+        for secret in map(int, (keys.first, keys.second, keys.third)):
+            shown = caplog.text + repr(alignments) + repr(keys)
+            assert str(secret) not in shown
+            assert f"{secret:x}" not in shown
+            for order in ("little", "big"):
+                raw = secret.to_bytes(32, order)
+                assert raw not in written
+                assert raw.hex().encode() not in written
+
+
+def test_the_result_holds_no_id_and_no_element(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (0, 0)
+    for role in ROLES:
+        files = [p for p in workspace.run_directory(role).path.rglob("*") if p.is_file()]
+        assert {p.name for p in files} == {"alignment.json", "ranks.parquet", ".lock"}
+        assert not any(b"person-" in p.read_bytes() for p in files)

@@ -1,0 +1,722 @@
+"""Training over mutual TLS: what a run leaves behind, how it is stopped and goes on, what ends it.
+
+Where processes are not the point, both parties run in threads of this one: the same stage over the
+same network, or over a link in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from florist.active_party.role import ACTIVE
+from florist.cli.ports import free_port
+from florist.common import train_stage
+from florist.common.align_stage import StageOptions, align
+from florist.common.channel.channel import CONTROL
+from florist.common.channel.codec import encode
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import RecordingLink
+from florist.common.config import load_config
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import read_ids
+from florist.common.errors import FloristError, Interrupted
+from florist.common.messages import (
+    Control,
+    EmbeddingBlock,
+    EpochSummary,
+    GradientBlock,
+    NonceReveal,
+    TrainingOpening,
+)
+from florist.common.progress import NoProgress
+from florist.common.train_stage import train
+from florist.common.training.checkpoint import CheckpointStore
+from florist.common.training.history import History
+from florist.passive_party.role import PASSIVE
+from tests.support.parties import Party, QuickClicks, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from florist.common.channel.channel import Link
+    from florist.common.role import RoleName
+
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+BOTH = {"active": ACTIVE, "passive": PASSIVE}
+
+#: The 909 people of the union in batches of 32, in two epochs.
+STEPS = 58
+
+#: Seconds within which a loss must be reported.
+TOLD = 15
+
+RESULTS = {
+    "model.safetensors",
+    "model.json",
+    "preprocessing",
+    "metrics.json",
+    "history.json",
+    "report.html",
+}
+
+Weights = dict[str, torch.Tensor]
+
+
+def other(role: RoleName) -> RoleName:
+    return "passive" if role == "active" else "active"
+
+
+# --- both parties in this process ---
+
+
+@dataclass
+class StopAfter(NoProgress):
+    """An operator who stops the party after so many steps."""
+
+    steps: int
+
+    def advance(self, done: int) -> None:  # noqa: ARG002 - each time is one step
+        self.steps -= 1
+        if not self.steps:
+            raise Interrupted("stopped by the test")
+
+
+@dataclass
+class Pair:
+    """How to run both parties' stage in threads, and how it ended."""
+
+    workspace: Workspace
+    options: dict[RoleName, StageOptions] = field(default_factory=dict)
+    stop_after: dict[RoleName, int] = field(default_factory=dict)
+    #: In place of the network.
+    links: Mapping[RoleName, Link] = field(default_factory=dict)
+
+    def run(self) -> dict[RoleName, FloristError | None]:
+        with ThreadPoolExecutor(2) as both:
+            ends = {role: both.submit(self._end, role) for role in ROLES}
+            return {role: end.result(timeout=90) for role, end in ends.items()}
+
+    def alone(self, role: RoleName) -> FloristError | None:
+        return self._end(role)
+
+    def _end(self, role: RoleName) -> FloristError | None:
+        side = BOTH[role]
+        if role in self.links:
+            side = replace(side, connect=lambda *_: _lend(self.links[role]))
+        stop = self.stop_after.get(role)
+        progress = StopAfter(stop) if stop else NoProgress()
+        options = self.options.get(role, StageOptions())
+        try:
+            train(side, load_config(self.workspace.config(role)), options, progress)
+        except FloristError as error:
+            return error
+        return None
+
+
+@contextmanager
+def _lend(link: Link) -> Iterator[Link]:
+    yield link
+    link.close()
+
+
+def run_well(
+    workspace: Workspace, *, links: Mapping[RoleName, Link] | None = None, **options: bool
+) -> None:
+    """Train both to the end, over the network unless over `links`."""
+    pair = Pair(workspace, both(**options), links=links or {})
+    assert pair.run() == {"active": None, "passive": None}
+
+
+def both(**options: bool) -> dict[RoleName, StageOptions]:
+    return {role: StageOptions(**options) for role in ROLES}
+
+
+@pytest.fixture(autouse=True)
+def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take longer than the training; processes of their own draw them."""
+    monkeypatch.setattr(train_stage, "render", lambda _: "")
+
+
+# --- workspaces ---
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return align_both(Workspace.create(tmp_path_factory.mktemp("pair") / "aligned", QuickClicks()))
+
+
+def align_both(workspace: Workspace) -> Workspace:
+    with ThreadPoolExecutor(2) as parties:
+        ends = [
+            parties.submit(
+                align,
+                BOTH[role],
+                load_config(workspace.config(role)),
+                StageOptions(force=True),
+                NoProgress(),
+            )
+            for role in ROLES
+        ]
+        for end in ends:
+            end.result(timeout=60)
+    return workspace
+
+
+def copy(workspace: Workspace, directory: Path) -> Workspace:
+    """With an address of its own."""
+    fresh = workspace.copy(directory)
+    configure(fresh, {"network.address": f"127.0.0.1:{free_port()}"})
+    return fresh
+
+
+def configure(workspace: Workspace, changes: dict[str, Any]) -> None:
+    for role in ROLES:
+        workspace.configure(role, changes)
+
+
+@pytest.fixture
+def workspace(aligned: Workspace, tmp_path: Path) -> Workspace:
+    return copy(aligned, tmp_path / "copy")
+
+
+def weights(workspace: Workspace, role: RoleName) -> Weights:
+    return load_file(workspace.run_directory(role).training / "model.safetensors")
+
+
+def history(workspace: Workspace, role: RoleName) -> History:
+    return History.from_json(workspace.run_directory(role).load_history())
+
+
+def steps_on_disk(workspace: Workspace, role: RoleName) -> list[int]:
+    return CheckpointStore(workspace.run_directory(role).checkpoints, keep=1).steps()
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a run from the aligned workspace gives, whatever happens on the way."""
+
+    weights: dict[RoleName, Weights]
+    history: dict[RoleName, History]
+
+    def check(self, workspace: Workspace) -> None:
+        for role in ROLES:
+            found = weights(workspace, role)
+            assert found.keys() == self.weights[role].keys()
+            for name, tensor in self.weights[role].items():
+                assert torch.equal(found[name], tensor), f"{role}: {name}"
+            record = history(workspace, role)
+            assert record.losses == self.history[role].losses
+            assert record.epochs == self.history[role].epochs
+            assert record.rows == self.history[role].rows
+            assert steps_on_disk(workspace, role) == []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """By way of a link in memory."""
+    workspace = copy(aligned, tmp_path_factory.mktemp("undisturbed") / "copy")
+    run_well(workspace, links=dict(zip(ROLES, linked_pair(), strict=True)))
+    return Undisturbed(
+        {role: weights(workspace, role) for role in ROLES},
+        {role: history(workspace, role) for role in ROLES},
+    )
+
+
+@pytest.fixture(scope="module")
+def stopped(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A run that its operator stopped after 11 steps: both have checkpoints up to step 9."""
+    workspace = copy(aligned, tmp_path_factory.mktemp("stopped") / "copy")
+    ends = Pair(workspace, stop_after={"active": 11}).run()
+    assert [end.exit_code for end in ends.values() if end] == [130, 5]
+    assert [steps_on_disk(workspace, role) for role in ROLES] == [[3, 6, 9], [3, 6, 9]]
+    return workspace
+
+
+@pytest.fixture
+def half_done(stopped: Workspace, tmp_path: Path) -> Workspace:
+    return copy(stopped, tmp_path / "copy")
+
+
+# --- real processes ---
+
+
+@contextmanager
+def start_both(workspace: Workspace, *options: str) -> Iterator[dict[RoleName, Party]]:
+    with ExitStack() as stack:
+        yield {role: stack.enter_context(workspace.start_warm(role, *options)) for role in ROLES}
+
+
+class Page(HTMLParser):
+    """The tags of a page, all of which must be closed."""
+
+    VOID = frozenset({"meta", "br", "hr", "img", "link", "input", "wbr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        self.seen.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def assert_complete(workspace: Workspace) -> None:
+    """Both sides have all that a trained half is."""
+    for role in ROLES:
+        runs = workspace.run_directory(role)
+        folder = runs.training
+        assert {path.name for path in folder.iterdir()} == RESULTS
+        assert steps_on_disk(workspace, role) == []
+        facts = json.loads((folder / "model.json").read_text())
+        config = load_config(workspace.config(role))
+        assert facts["role"] == role
+        assert facts["agreement"] == config.agreement.model_dump(mode="json")
+        assert facts["union_sha256"] == runs.load_alignment().summary.union_sha256
+        preprocessing = Preprocessing.load(folder / "preprocessing")
+        assert facts["cardinalities"] == list(preprocessing.cardinalities)
+        assert facts["numeric"] == len(preprocessing.numeric_columns)
+        assert all(bool(torch.isfinite(t).all()) for t in weights(workspace, role).values())
+        record = history(workspace, role)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        assert metrics["epochs"] == len(record.epochs) == 2
+        assert metrics["test"]["auc"] == record.epochs[-1].auc
+        page = Page()
+        page.feed((folder / "report.html").read_text())
+        page.close()
+        assert page.open == []
+        assert {"html", "title", "table", "svg"} <= page.seen
+    assert len(history(workspace, "active").losses) == STEPS
+    assert history(workspace, "active").epochs == history(workspace, "passive").epochs
+
+
+def test_all_stages_between_two_processes(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair", QuickClicks())
+    with (
+        workspace.start("active", stage="all") as active,
+        workspace.start("passive", stage="all") as passive,
+    ):
+        assert (active.finish(100), passive.finish()) == (0, 0)
+    assert_complete(workspace)
+    with start_both(workspace) as parties:
+        for party in parties.values():
+            assert party.finish() == 2
+            assert "--force" in party.output
+
+
+def test_training_after_an_alignment_is_that_in_memory(
+    workspace: Workspace, undisturbed: Undisturbed
+) -> None:
+    """And, forced, the same once more: to the last bit."""
+    for options in ((), ("--force",)):
+        with start_both(workspace, *options) as parties:
+            assert [party.finish() for party in parties.values()] == [0, 0]
+        assert_complete(workspace)
+        undisturbed.check(workspace)
+
+
+# --- stopped, and gone on with ---
+
+
+def stop(
+    workspace: Workspace, victim: RoleName, number: signal.Signals, after: int = 1
+) -> tuple[int, int]:
+    """Run both, and signal one once it has a checkpoint of so many steps further.
+
+    Returns the exit codes of this one and of the other.
+    """
+    last = max(steps_on_disk(workspace, victim), default=0) + after
+    with start_both(workspace, "--resume") as parties:
+        deadline = time.monotonic() + 60
+        while max(steps_on_disk(workspace, victim), default=0) < last:
+            assert time.monotonic() < deadline
+            assert parties[victim].process.poll() is None, "it ended before it could be stopped"
+            time.sleep(0.001)
+        parties[victim].signal(number)
+        return parties[victim].finish(TOLD), parties[other(victim)].finish(TOLD)
+
+
+def survive(workspace: Workspace, undisturbed: Undisturbed, kills: int, seed: int) -> None:
+    """Kill either party again and again, at any step; then let the run end."""
+    configure(workspace, {"agreement.training.checkpoint_every": 1})
+    draws = random.Random(seed)
+    for victim in draws.sample(ROLES * kills, kills):
+        ends = stop(workspace, victim, signal.SIGKILL, draws.randint(1, 4))
+        assert ends == (-signal.SIGKILL, 3)
+    with start_both(workspace, "--resume") as parties:
+        assert [party.finish() for party in parties.values()] == [0, 0]
+    undisturbed.check(workspace)
+
+
+def test_a_run_survives_six_kills(workspace: Workspace, undisturbed: Undisturbed) -> None:
+    survive(workspace, undisturbed, kills=6, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_a_run_survives_many_kills(
+    workspace: Workspace, undisturbed: Undisturbed, seed: int
+) -> None:
+    survive(workspace, undisturbed, kills=8, seed=seed)
+
+
+@pytest.mark.parametrize("victim", ROLES)
+def test_a_kill_before_the_first_checkpoint_costs_nothing(
+    workspace: Workspace, undisturbed: Undisturbed, victim: RoleName
+) -> None:
+    with start_both(workspace) as parties:
+        parties[victim].wait_for("listening|waiting|connected")
+        parties[victim].signal(signal.SIGKILL)
+        parties[other(victim)].signal(signal.SIGTERM)
+        # The last one: stopped while Python was still loading it.
+        assert parties[other(victim)].finish(TOLD) in (3, 130, -signal.SIGTERM)
+    run_well(workspace, resume=True)
+    undisturbed.check(workspace)
+
+
+@pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])
+def test_an_operator_may_stop_and_go_on(
+    workspace: Workspace, undisturbed: Undisturbed, stopped_by: signal.Signals
+) -> None:
+    assert stop(workspace, "passive", stopped_by) == (130, 5)
+    run_well(workspace, resume=True)
+    undisturbed.check(workspace)
+
+
+@pytest.mark.parametrize("behind", ROLES)
+def test_both_go_on_from_the_newest_step_that_both_have(
+    half_done: Workspace, undisturbed: Undisturbed, behind: RoleName
+) -> None:
+    forget(half_done, behind, 9)
+    run_well(half_done, resume=True)
+    undisturbed.check(half_done)
+
+
+def test_one_checkpoint_more_is_kept_than_a_peer_may_be_behind(
+    workspace: Workspace, undisturbed: Undisturbed
+) -> None:
+    configure(workspace, {"training.checkpoint_keep": 1})
+    Pair(workspace, stop_after={"active": 11}).run()
+    forget(workspace, "passive", 9)
+    run_well(workspace, resume=True)
+    undisturbed.check(workspace)
+
+
+def forget(workspace: Workspace, role: RoleName, *steps: int) -> None:
+    """As if the party had been killed before it wrote these."""
+    for step in steps:
+        (workspace.run_directory(role).checkpoints / f"step-{step:09d}.json").unlink()
+
+
+def test_a_result_whose_peer_has_none_is_made_again(
+    workspace: Workspace, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has saved its half when the other dies; then both resume."""
+    save = train_stage._save
+
+    def fail(*arguments: Any) -> None:  # noqa: ANN401
+        if arguments[-1].name == "passive":
+            raise Interrupted("killed while it saves")
+        save(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_stage, "_save", fail)
+        ends = Pair(workspace).run()
+    assert [end.exit_code for end in ends.values() if end] == [5, 130]
+    run_well(workspace, resume=True)
+    undisturbed.check(workspace)
+
+
+def test_force_starts_anew(half_done: Workspace, undisturbed: Undisturbed) -> None:
+    run_well(half_done, force=True)
+    undisturbed.check(half_done)
+
+
+def test_a_run_that_diverged_can_go_on_with_smaller_steps(
+    workspace: Workspace, undisturbed: Undisturbed
+) -> None:
+    configure(workspace, {"optimiser.learning_rate": 1e6})
+    ends = Pair(workspace).run()
+    assert sorted(end.exit_code for end in ends.values() if end) == [2, 5]
+    for end in ends.values():
+        assert "training diverged" in str(end)
+        assert "optimiser.learning_rate" in str(end)
+    configure(workspace, {"optimiser.learning_rate": 2e-3})
+    run_well(workspace, resume=True)
+    undisturbed.check(workspace)
+
+
+# --- what cannot be gone on with: nothing of it is lost ---
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_checkpoints_in_the_way_are_kept(half_done: Workspace, role: RoleName) -> None:
+    end = Pair(half_done).alone(role)
+    assert end is not None
+    assert end.exit_code == 2
+    assert "--resume" in str(end)
+    assert "--force" in str(end)
+    assert steps_on_disk(half_done, role) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("resuming", ROLES)
+def test_one_side_alone_cannot_resume(half_done: Workspace, resuming: RoleName) -> None:
+    options = {resuming: StageOptions(resume=True), other(resuming): StageOptions(force=True)}
+    for end in Pair(half_done, options=options).run().values():
+        assert end is not None
+        assert end.exit_code == 2
+        assert "was started with --resume" in str(end)
+    assert steps_on_disk(half_done, resuming) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_checkpoints_of_another_agreement_are_refused(half_done: Workspace, role: RoleName) -> None:
+    configure(half_done, {"agreement.training.epochs": 3})
+    end = Pair(half_done, options=both(resume=True)).alone(role)
+    assert end is not None
+    assert end.exit_code == 2
+    assert "another agreement" in str(end)
+    assert steps_on_disk(half_done, role) == [3, 6, 9]
+
+
+def test_checkpoints_of_another_alignment_are_refused(half_done: Workspace) -> None:
+    align_both(half_done)
+    for role in ROLES:
+        end = Pair(half_done, options=both(resume=True)).alone(role)
+        assert end is not None
+        assert end.exit_code == 2
+        assert "another union" in str(end)
+        assert steps_on_disk(half_done, role) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("forgetful", ROLES)
+def test_a_peer_without_its_checkpoints_costs_us_none_of_ours(
+    half_done: Workspace, forgetful: RoleName
+) -> None:
+    forget(half_done, forgetful, 3, 6, 9)
+    for end in Pair(half_done, options=both(resume=True)).run().values():
+        assert end is not None
+        assert end.exit_code == 2
+        assert "have no step in common" in str(end)
+    assert steps_on_disk(half_done, other(forgetful)) == [3, 6, 9]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_checkpoints_of_another_model_are_refused(half_done: Workspace, role: RoleName) -> None:
+    half_done.configure(role, {"model.hidden": [17, 8]})
+    ends = Pair(half_done, options=both(resume=True)).run()
+    ours, theirs = ends[role], ends[other(role)]
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.exit_code, theirs.exit_code) == (2, 5)
+    assert "another model" in str(ours)
+    assert [steps_on_disk(half_done, role) for role in ROLES] == [[3, 6, 9], [3, 6, 9]]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_damaged_checkpoint_is_named(half_done: Workspace, role: RoleName) -> None:
+    checkpoints = half_done.run_directory(role).checkpoints
+    (tensors,) = checkpoints.glob("step-000000009-*.safetensors")
+    content = bytearray(tensors.read_bytes())
+    content[-1] ^= 1
+    tensors.write_bytes(content)
+    end = Pair(half_done, options=both(resume=True)).alone(role)
+    assert end is not None
+    assert end.exit_code == 2
+    assert tensors.name in str(end)
+    assert "earlier checkpoint" in str(end)
+
+
+# --- what cannot be trained on ---
+
+
+def rewrite(path: Path, change: Callable[[list[str], list[list[str]]], None]) -> None:
+    """Change a table's header and rows, in place."""
+    header, *rows = [line.split(",") for line in path.read_text().splitlines()]
+    change(header, rows)
+    path.write_text("".join(",".join(row) + "\n" for row in (header, *rows)))
+
+
+def of_column(name: str, *values: str) -> Callable[[list[str], list[list[str]]], None]:
+    """These values in turn, row by row."""
+
+    def change(header: list[str], rows: list[list[str]]) -> None:
+        place = header.index(f'"{name}"')
+        for row, value in zip(rows, cycle(values), strict=False):
+            row[place] = value
+
+    return change
+
+
+def without_last_row(_: list[str], rows: list[list[str]]) -> None:
+    rows.pop()
+
+
+def without_last_column(header: list[str], rows: list[list[str]]) -> None:
+    for row in (header, *rows):
+        row.pop()
+
+
+@dataclass(frozen=True)
+class Bad:
+    """What is wrong at one party before it calls its peer, and words of its error."""
+
+    role: RoleName
+    says: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    train: Callable[[list[str], list[list[str]]], None] | None = None
+    test: Callable[[list[str], list[list[str]]], None] | None = None
+
+
+BAD = {
+    "no-label": Bad("active", "name it as `label`", {"data.train.label": None}),
+    "label-no-number": Bad("active", "must be 0 or 1", train=of_column("click", "no", "yes")),
+    "label-constant": Bad("active", "in every row", train=of_column("click", "1")),
+    "label-missing": Bad("active", "labels are missing", train=of_column("click", "")),
+    "label-of-two-classes-for-three": Bad(
+        "active",
+        "agreement.training.classes",
+        {"agreement.training.classes": 3},
+        train=of_column("click", "no", "yes"),
+    ),
+    "no-features": Bad(
+        "passive", "needs features", {"data.train.numeric": [], "data.train.categorical": []}
+    ),
+    "text-for-a-number": Bad(
+        "passive", "I1", {"data.train.numeric": ["I1"]}, train=of_column("I1", "many")
+    ),
+    "train-table-changed": Bad("passive", "align again", train=without_last_row),
+    "test-table-changed": Bad("active", "align again", test=without_last_row),
+    "test-table-lacks-a-column": Bad("passive", "C26", test=without_last_column),
+    "test-label-constant": Bad("active", "in every row", test=of_column("click", "0")),
+    "test-table-lacks-a-class": Bad(
+        "active",
+        "rows of every class",
+        {"agreement.training.classes": 3},
+        train=of_column("click", "0", "1", "2"),
+        test=of_column("click", "0", "1"),
+    ),
+    "no-test-table": Bad("passive", "data.test", {"data.test": None}),
+    "micro-batch-too-large": Bad(
+        "active",
+        "agreement.training.micro_batch",
+        {"agreement.training.micro_batch": 10**6},
+    ),
+    "one-label-for-three-classes": Bad(
+        "passive",
+        "label-random-pred",
+        {
+            "agreement.training.classes": 3,
+            "agreement.training.labels.strategy": "label-majority",
+        },
+    ),
+    "model-not-ending-at-the-cut": Bad(
+        "passive", "make its last number 8", {"model.hidden": [16, 9]}
+    ),
+    "no-such-device": Bad("active", "training.device", {"training.device": "mps"}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_before_the_peer_is_called(workspace: Workspace, name: str) -> None:
+    bad = BAD[name]
+    config = load_config(workspace.config(bad.role))
+    workspace.configure(bad.role, bad.settings)
+    if bad.train:
+        rewrite(config.data.train.path, bad.train)
+    if bad.test:
+        assert config.data.test is not None
+        rewrite(config.data.test.path, bad.test)
+    end = Pair(workspace).alone(bad.role)
+    assert end is not None
+    assert end.exit_code == 2
+    assert bad.says in str(end)
+    assert left_by(workspace, bad.role) == {".lock", "alignment"}
+
+
+def left_by(workspace: Workspace, role: RoleName) -> set[str]:
+    """What is in the run directory; the alignment can be read."""
+    runs = workspace.run_directory(role)
+    assert runs.load_alignment().summary.role == role
+    return {path.name for path in runs.path.iterdir()}
+
+
+def test_test_tables_must_list_the_same_people(workspace: Workspace) -> None:
+    config = load_config(workspace.config("passive"))
+    assert config.data.test is not None
+    rewrite(config.data.test.path, without_last_row)
+    align_both(workspace)
+    for role in ROLES:
+        end = Pair(workspace).alone(role)
+        assert end is not None
+        assert end.exit_code == 2
+        assert "the two test tables must list the same people" in str(end)
+        assert left_by(workspace, role) == {".lock", "alignment"}
+
+
+def test_parties_that_share_nobody_have_nothing_to_learn(workspace: Workspace) -> None:
+    ours = {row.split(",")[0] for row in workspace.table("active").read_text().splitlines()[1:]}
+    rewrite(
+        workspace.table("passive"),
+        lambda _, rows: rows.__setitem__(slice(None), [r for r in rows if r[0] not in ours]),
+    )
+    align_both(workspace)
+    for role in ROLES:
+        end = Pair(workspace).alone(role)
+        assert end is not None
+        assert end.exit_code == 2
+        assert "no person in common" in str(end)
+        assert left_by(workspace, role) == {".lock", "alignment"}
+
+
+def test_another_cut_is_a_difference_of_agreements(workspace: Workspace) -> None:
+    workspace.configure("passive", {"agreement.training.cut_width": 9, "model.hidden": [16, 9]})
+    for role, end in Pair(workspace).run().items():
+        assert end is not None
+        assert end.exit_code == 2
+        assert "agreement.training.cut_width" in str(end)
+        assert left_by(workspace, role) == {".lock", "alignment"}
+
+
+# --- what crosses the line ---
+
+
+def test_no_id_is_on_the_line_and_nothing_but_the_protocol(workspace: Workspace) -> None:
+    links = {role: RecordingLink(link) for role, link in zip(ROLES, linked_pair(), strict=True)}
+    run_well(workspace, links=links)
+    everyone = [
+        identifier
+        for role in ROLES
+        for identifier in read_ids(workspace.table(role), "person", "strip")
+    ]
+    assert len(everyone) == 1200
+    for link in links.values():
+        sent = b"".join(encode(record.message) for record in link.records)  # type: ignore[arg-type]
+        assert not any(identifier in sent for identifier in everyone)
+        for record in link.records:
+            if record.channel == CONTROL:
+                assert isinstance(record.message, Control)
+            else:
+                assert record.channel == "training"
+                assert isinstance(
+                    record.message,
+                    TrainingOpening | NonceReveal | EmbeddingBlock | GradientBlock | EpochSummary,
+                )

@@ -1,0 +1,232 @@
+"""Two real processes over mutual TLS on localhost: how a run goes, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.cli.sample_data import IdSample
+from florist.common.certificates import create_authority, issue
+from florist.common.data.tables import read_ids
+from florist.common.psu.alignment import Sizes, UnionView
+from florist.common.psu.ideal import is_ideal
+from tests.support.parties import NAMES, SMALL, Party, Workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.common.role import RoleName
+
+#: Large enough that each step can be hit in its middle.
+LONGER = IdSample(active=9000, passive=9000, shared=4000)
+
+#: Seconds within which a loss must be reported.
+TOLD = 15
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "pair")
+
+
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+
+
+def other(role: RoleName) -> RoleName:
+    return "passive" if role == "active" else "active"
+
+
+def assert_aligned(workspace: Workspace) -> None:
+    """Both results are there, and are those of the true union."""
+    ids, views = {}, {}
+    for role in ROLES:
+        alignment = workspace.alignment(role)
+        summary = alignment.summary
+        ids[role] = list(read_ids(workspace.table(role), "person", "strip"))
+        views[role] = UnionView(
+            alignment.rank_of_row,
+            bytes.fromhex(summary.union_sha256),
+            Sizes(summary.own_size, summary.peer_size, summary.union_size),
+        )
+    assert is_ideal(ids["active"], ids["passive"], views["active"], views["passive"])
+
+
+@pytest.mark.parametrize("first", ["active", "passive"])
+def test_either_may_start_first(workspace: Workspace, first: RoleName) -> None:
+    with workspace.start(first) as one:
+        one.wait_for("waiting for|listening")
+        time.sleep(0.5)
+        with workspace.start(other(first)) as two:
+            assert (one.finish(), two.finish()) == (0, 0)
+    assert_aligned(workspace)
+    assert workspace.alignment("active").summary.shared_size == SMALL.shared
+
+
+@pytest.mark.parametrize("group", ["modp2048", pytest.param("modp3072", marks=pytest.mark.slow)])
+def test_the_papers_own_groups(tmp_path: Path, group: str) -> None:
+    workspace = Workspace.create(tmp_path / "pair", IdSample(30, 40, 15))
+    for role in ROLES:
+        workspace.change(role, "group: x25519", f"group: {group}")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (0, 0)
+    assert_aligned(workspace)
+
+
+def test_dummies_hide_the_true_sizes(workspace: Workspace) -> None:
+    workspace.change("passive", "dummies: 0", "dummies: 37")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (0, 0)
+    ours, theirs = workspace.alignment("active"), workspace.alignment("passive")
+    assert ours.summary.peer_size == SMALL.passive + 37
+    assert ours.summary.union_size == SMALL.active + SMALL.passive - SMALL.shared + 37
+    assert len(theirs.rank_of_row) == theirs.summary.rows == SMALL.passive
+    assert "37" not in {word.strip(",.") for word in active.output.split()}
+
+
+def test_a_different_agreement_ends_both_before_any_data(workspace: Workspace) -> None:
+    workspace.change("passive", "id_normalisation: strip", "id_normalisation: none")
+    workspace.change("passive", "group: x25519", "group: modp2048")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (2, 2)
+    for party in (active, passive):
+        assert "id_normalisation: " in party.output
+        assert "group: " in party.output
+        assert "first round" not in party.output
+    assert workspace.is_clean("active")
+    assert workspace.is_clean("passive")
+
+
+MOMENTS = [
+    "agreements are equal",
+    "steps 3-4.*started",
+    "steps 5-6.*done",
+    "step 11.*done",
+    *(
+        pytest.param(moment, marks=pytest.mark.slow)
+        for moment in ("hashing our IDs.*done", "step 12.*started", "steps 3-4.*done")
+    ),
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("victim", ["active", "passive"])
+def test_a_peer_that_is_killed_is_reported(tmp_path: Path, victim: RoleName, moment: str) -> None:
+    workspace = Workspace.create(tmp_path / "pair", LONGER)
+    with workspace.start(victim) as killed, workspace.start(other(victim)) as left:
+        killed.wait_for(moment)
+        killed.signal(signal.SIGKILL)
+        lost = time.monotonic()
+        assert left.finish(TOLD) == 3
+        assert time.monotonic() - lost < TOLD
+        assert "→" in left.output
+    assert workspace.is_clean("active")
+    assert workspace.is_clean("passive")
+
+
+@pytest.mark.parametrize("victim", ["active", "passive"])
+def test_a_peer_that_is_frozen_is_reported(tmp_path: Path, victim: RoleName) -> None:
+    workspace = Workspace.create(tmp_path / "pair", LONGER)
+    with workspace.start(victim) as frozen, workspace.start(other(victim)) as left:
+        frozen.wait_for("steps 3-4.*started")
+        frozen.signal(signal.SIGSTOP)
+        assert left.finish(TOLD) == 3
+    assert workspace.is_clean(other(victim))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stopped", ["active", "passive"])
+def test_an_operator_who_stops_one_stops_both(
+    tmp_path: Path, stopped: RoleName, number: signal.Signals
+) -> None:
+    workspace = Workspace.create(tmp_path / "pair", LONGER)
+    with workspace.start(stopped) as one, workspace.start(other(stopped)) as two:
+        one.wait_for("steps 3-4.*started")
+        one.signal(number)
+        assert one.finish(10) == 130
+        assert two.finish(TOLD) == 5
+        assert "operator stopped it" in two.output
+    for role in ROLES:
+        assert workspace.is_clean(role)
+
+
+@pytest.mark.parametrize("role", ["active", "passive"])
+def test_one_that_waits_alone_can_be_stopped(workspace: Workspace, role: RoleName) -> None:
+    with workspace.start(role) as alone:
+        alone.wait_for("waiting for|listening")
+        alone.signal(signal.SIGTERM)
+        assert alone.finish(10) == 130
+
+
+def test_patience_for_a_peer_that_never_comes_ends(workspace: Workspace) -> None:
+    for role in ROLES:
+        workspace.change(role, "connect: 600.0", "connect: 2.0")
+        with workspace.start(role) as alone:
+            assert alone.finish(20) == 3
+            assert "within 2 s" in alone.output
+
+
+def test_a_finished_result_is_kept_unless_forced(workspace: Workspace) -> None:
+    def run(*options: str) -> tuple[Party, Party]:
+        with (
+            workspace.start("active", *options) as active,
+            workspace.start("passive", *options) as passive,
+        ):
+            active.finish()
+            passive.finish()
+            return active, passive
+
+    run()
+    digest = workspace.alignment("active").summary.union_sha256
+    for party in run():
+        assert party.process.returncode == 2
+        assert "--force" in party.output
+    assert workspace.alignment("active").summary.union_sha256 == digest
+    for party in run("--force"):
+        assert party.process.returncode == 0
+    assert workspace.alignment("active").summary.union_sha256 != digest
+    assert_aligned(workspace)
+
+
+def test_bad_ids_are_refused_before_the_peer_is_called(workspace: Workspace) -> None:
+    table = workspace.table("active")
+    table.write_text(table.read_text() + table.read_text().splitlines()[5] + "\n")
+    with workspace.start("active") as active:
+        assert active.finish(20) == 2
+        assert "listening" not in active.output
+        assert "once" in active.output or "twice" in active.output or "repeat" in active.output
+    assert workspace.is_clean("active")
+
+
+@pytest.mark.parametrize("foreign", ["active", "passive"])
+def test_a_certificate_of_another_authority_is_refused(
+    workspace: Workspace, foreign: RoleName
+) -> None:
+    elsewhere = workspace.directory / "elsewhere"
+    authority = create_authority(elsewhere, "someone else", 10)
+    issue(authority, NAMES[foreign], ["127.0.0.1"], elsewhere, 10)
+    workspace.change(foreign, "certificates/", "elsewhere/")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert passive.finish(30) == 3
+        assert "authority" in passive.output
+        active.signal(signal.SIGTERM)
+        active.finish(10)
+    assert workspace.is_clean("passive")
+
+
+def test_plain_text_must_be_asked_for_on_both_sides(workspace: Workspace) -> None:
+    with (
+        workspace.start("active", "--insecure-plaintext") as active,
+        workspace.start("passive", "--insecure-plaintext") as passive,
+    ):
+        assert (active.finish(), passive.finish()) == (0, 0)
+    assert "plain text" in active.output
+    assert "plain text" in passive.output
+    with (
+        workspace.start("active", "--force") as active,
+        workspace.start("passive", "--force", "--insecure-plaintext") as passive,
+    ):
+        assert passive.finish(30) == 3
+        assert "TLS" in passive.output
