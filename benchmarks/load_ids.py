@@ -1,0 +1,133 @@
+"""How fast tables load: writes one of N rows in each format and reads its IDs, or all of it.
+
+python benchmarks/load_ids.py --rows 10000000 --json
+python benchmarks/load_ids.py --rows 1000000 --features
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from florist.common.config import PreprocessingSettings, Table
+from florist.common.data.click_data import (
+    CATEGORICAL,
+    ID_COLUMN,
+    LABEL,
+    NUMERIC,
+    active_table,
+    generate,
+    write_table,
+)
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import fingerprint, read_ids, read_table
+
+
+def write_people(path: Path, rows: int) -> None:
+    """IDs such as `person-000123456` in random order, beside two columns of numbers."""
+    generator = np.random.default_rng(0)
+    numbers = pa.array(generator.permutation(rows)).cast(pa.string())
+    padded = pc.utf8_lpad(numbers, width=9, padding="0")
+    table = pa.table(
+        {
+            "id": pc.binary_join_element_wise("person-", padded, ""),
+            "age": generator.integers(18, 100, rows),
+            "income": generator.integers(0, 10**6, rows) / 100,
+        }
+    )
+    write_table(table, path)
+
+
+def write_clicks(path: Path, rows: int) -> None:
+    """IDs, labels, 13 columns of numbers and 26 of categories."""
+    features = [*NUMERIC, *CATEGORICAL]
+    write_table(active_table(generate(rows, 0), np.arange(rows), features), path)
+
+
+def measure_ids(path: Path, rows: int) -> dict[str, object]:
+    """Load IDs once; all checks included."""
+    started = time.perf_counter()
+    ids = read_ids(path, "id", "strip")
+    seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    fingerprint(ids)
+    assert len(ids) == rows
+    return {
+        **facts(path, rows, seconds),
+        "fingerprint_seconds": round(time.perf_counter() - started, 3),
+        "peak_rss_mb": peak_mb(),
+    }
+
+
+def measure_features(path: Path, rows: int) -> dict[str, object]:
+    """Load a whole table, and make it ready for a model."""
+    started = time.perf_counter()
+    raw = read_table(Table(path=path, id_column=ID_COLUMN, label=LABEL), "strip")
+    seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    fitted = Preprocessing.fit(raw, PreprocessingSettings(min_count=10, scaling="log"))
+    fit_seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    assert len(fitted.transform(raw)) == rows
+    return {
+        **facts(path, rows, seconds),
+        "fit_seconds": round(fit_seconds, 3),
+        "transform_seconds": round(time.perf_counter() - started, 3),
+        "peak_rss_mb": peak_mb(),
+    }
+
+
+def facts(path: Path, rows: int, seconds: float) -> dict[str, object]:
+    """What both have in common."""
+    return {
+        "format": "".join(path.suffixes).removeprefix("."),
+        "rows": rows,
+        "file_mb": round(path.stat().st_size / 1e6, 1),
+        "seconds": round(seconds, 3),
+        "rows_per_second": round(rows / seconds),
+    }
+
+
+def peak_mb() -> int:
+    """Of this process so far."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+
+
+def main() -> None:
+    """Print a line per format, or one JSON document."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--formats", nargs="+", default=["csv", "parquet"], metavar="FORMAT")
+    parser.add_argument("--features", action="store_true", help="whole tables of clicks")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    write, measure = (
+        (write_clicks, measure_features) if arguments.features else (write_people, measure_ids)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"people.{name}") for name in arguments.formats]
+        # Each in a process of its own, so that its peak of memory is its own.
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as workers:
+            results = []
+            for path in paths:
+                workers.submit(write, path, arguments.rows).result()
+                results.append(workers.submit(measure, path, arguments.rows).result())
+    if arguments.json:
+        print(json.dumps(results, indent=2))
+        return
+    for result in results:
+        print("  ".join(f"{name}={value}" for name, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Alignment of two real processes over mutual TLS on localhost, against bare exponentiations.
+
+    python benchmarks/psu.py --ids 131072 --json
+
+`cpu_s` is what both parties spend from start to exit, with everything: Python's start, reading,
+hashing, validating, sorting, TLS. `raw_s` is the same number of exponentiations in a bare loop over
+the same engine on one core, measured in the same run (a sample of it, scaled, above --raw-limit).
+Their ratio is what the protocol costs beyond its exponentiations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Thread
+
+from florist.cli.init import Names, write_first_files
+from florist.cli.ports import free_port
+from florist.cli.sample_data import IdSample
+from florist.common.config import load_config
+from florist.common.groups import make_group
+from florist.common.psu.hashed_ids import random_ids
+from florist.common.run_directory import RunDirectory
+
+NAMES = Names(active="bank", passive="telco")
+ROLES = ("active", "passive")
+TIME_LIMIT = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one party's processes took."""
+
+    exit_code: int
+    cpu_s: float
+    peak_rss_mb: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last line, as JSON. Seconds and megabytes; `bytes_sent` is of both parties."""
+
+    ids: int
+    group: str
+    engine: str
+    wall_s: float
+    cpu_s: float
+    bytes_sent: int
+    peak_rss_mb: float
+    start_rss_mb: float
+    exponentiations: int
+    raw_s: float
+    ratio: float
+    wall_per_cpu: float
+    cpu_us_per_id: float
+    union_s: float
+
+
+def main() -> None:
+    """Run and print."""
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
+        result = measure(Path(folder), arguments)
+    if not arguments.json:
+        for key, value in asdict(result).items():
+            print(f"{key:>16}  {value:,}" if isinstance(value, int) else f"{key:>16}  {value}")
+        return
+    print(json.dumps(asdict(result)))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--ids", type=int, default=1 << 17, help="IDs a side; half are shared")
+    parser.add_argument("--group", default="x25519")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--threads", type=int, default=0, help="of each party; 0: all cores")
+    parser.add_argument("--raw-limit", type=int, default=1 << 20, help="largest bare loop")
+    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    return parser.parse_args()
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> Result:
+    """One alignment, then the bare loop."""
+    start = run([*party("active", folder), "--help"])
+    sizes = IdSample(arguments.ids, arguments.ids, arguments.ids // 2)
+    write_first_files(folder, NAMES, f"127.0.0.1:{free_port()}", sizes)
+    for role in ROLES:
+        path = folder / f"{role}.yml"
+        text = path.read_text()
+        text = text.replace("group: x25519", f"group: {arguments.group}")
+        text = text.replace("engine: auto", f"engine: {arguments.engine}")
+        path.write_text(text.replace("threads: 0", f"threads: {arguments.threads}"))
+    started = time.monotonic()
+    usages = run_both([party(role, folder) for role in ROLES])
+    wall = time.monotonic() - started
+    if any(usage.exit_code for usage in usages):
+        sys.exit(f"a party failed: {usages}")
+    summaries = [
+        RunDirectory(load_config(folder / f"{role}.yml").run_directory).load_alignment().summary
+        for role in ROLES
+    ]
+    first = summaries[0]
+    exponentiations = 5 * (first.own_size + first.peer_size) + 2 * first.union_size
+    cpu = sum(usage.cpu_s for usage in usages)
+    raw = bare_loop(arguments.group, first.engine, exponentiations, arguments.raw_limit)
+    return Result(
+        ids=arguments.ids,
+        group=arguments.group,
+        engine=first.engine,
+        wall_s=round(wall, 2),
+        cpu_s=round(cpu, 2),
+        bytes_sent=sum(summary.bytes_sent for summary in summaries),
+        peak_rss_mb=max(usage.peak_rss_mb for usage in usages),
+        start_rss_mb=start.peak_rss_mb,
+        exponentiations=exponentiations,
+        raw_s=round(raw, 2),
+        ratio=round(cpu / raw, 3),
+        wall_per_cpu=round(wall / cpu, 3),
+        cpu_us_per_id=round(cpu / (2 * arguments.ids) * 1e6, 2),
+        union_s=max(summary.seconds["union"] for summary in summaries),
+    )
+
+
+def party(role: str, folder: Path) -> list[str]:
+    """A party's command."""
+    command = [sys.executable, "-m", "florist.cli.party", "--role", role]
+    command += ["--stage", "align", "--log-format", "text"]
+    return [*command, "--config", str(folder / f"{role}.yml")]
+
+
+def run(command: list[str]) -> Usage:
+    """Run to the end; what the process and those it waited for used.
+
+    The kernel counts this process's own size as the least that its child had: it must stay small.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Usage(
+        process.returncode,
+        usage.ru_utime + usage.ru_stime,
+        round(usage.ru_maxrss / 1024, 1),
+    )
+
+
+def run_both(commands: list[list[str]]) -> list[Usage]:
+    """Run side by side."""
+    usages: dict[int, Usage] = {}
+    threads = [
+        Thread(target=lambda i=i, c=c: usages.update({i: run(c)}), daemon=True)
+        for i, c in enumerate(commands)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIME_LIMIT)
+    return [usages[i] for i in range(len(commands))]
+
+
+def bare_loop(group_name: str, engine: str, exponentiations: int, limit: int) -> float:
+    """CPU seconds of that many exponentiations, one thread, nothing else."""
+    group = make_group(group_name, engine, threads=1)
+    elements = group.hash_ids(random_ids(1 << 13 if group_name == "x25519" else 1 << 8))
+    exponent = group.random_exponent()
+    rounds = max(1, min(exponentiations, limit) // len(elements))
+    before = cpu_seconds()
+    for _ in range(rounds):
+        elements = group.power(elements, exponent)
+    group.close()
+    return (cpu_seconds() - before) * exponentiations / (rounds * len(elements))
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those it has waited for."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+if __name__ == "__main__":
+    main()

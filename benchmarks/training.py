@@ -1,0 +1,359 @@
+"""Training by two real processes over mutual TLS on localhost, against one plain loop.
+
+    python benchmarks/training.py --batch 8192 --categories small --json
+
+The same model, data, size of batches and number of steps, on two cores:
+
+* whole: both halves in one process of two threads, in the loop that anyone would write.
+* split: two parties of one thread each, without noise and masking, so that both compute the same;
+  `ratio` is split / whole.
+* default: as split, with the noise and the masking that an agreement has unless it says otherwise.
+
+Both parties hold the same people, in tables that are aligned as the union would have left them. A
+speed is that of the fastest steps in a row, over several rounds: neither the first steps nor what
+other programs do counts. `wait_share` and `wire_share` are from the parties' own histories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from florist.active_party.role import ACTIVE
+from florist.cli.init import Names, write_first_files
+from florist.cli.ports import free_port
+from florist.common.agreement import TrainingAgreement
+from florist.common.align_stage import StageOptions
+from florist.common.config import load_config
+from florist.common.data import click_data
+from florist.common.data.labels import read_labels
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import fingerprint, read_table
+from florist.common.progress import NoProgress
+from florist.common.release import RELEASE
+from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.train_stage import train
+from florist.common.training.blocks import Wire
+from florist.common.training.models import make_active, make_bottom
+from florist.common.training.optimisers import make_optimisers
+from florist.common.training.schedule import NONCE_BYTES, Schedule
+from florist.passive_party.role import PASSIVE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from florist.common.config import PartyConfig
+    from florist.common.role import RoleName
+
+NAMES = Names(active="bank", passive="telco")
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+DEFAULTS = TrainingAgreement()
+CPU = torch.device("cpu")
+#: Rows of the tables, by the kind of their categories; a column of a million needs as many.
+ROWS = {"small": 1 << 17, "million": 1 << 20}
+#: Steps that are timed together.
+IN_A_ROW = 8
+TIME_LIMIT = 600
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSample:
+    """Clicks of people whom both parties have; one column may have a million categories."""
+
+    rows: int
+    million: bool
+    #: Keys of the agreement on training.
+    training: dict[str, Any]
+
+    id_column = click_data.ID_COLUMN
+
+    def write(self, active: Path, passive: Path) -> None:
+        data, everyone = click_data.generate(self.rows, seed=1), np.arange(self.rows)
+        click_data.write_table(click_data.active_table(data, everyone), active)
+        table = click_data.passive_table(data, everyone)
+        if self.million:
+            name = click_data.CATEGORICAL[-1]
+            codes = np.random.default_rng(2).permutation(self.rows)
+            texts = pa.array([f"k{code:07x}" for code in codes.tolist()])
+            table = table.set_column(table.column_names.index(name), name, texts)
+        click_data.write_table(table, passive)
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        own = {"data.train.label": click_data.LABEL} if role == "active" else {}
+        return {
+            **{f"agreement.training.{key}": value for key, value in self.training.items()},
+            "data.preprocessing.scaling": "log",
+            "model.embedding_updates": "sparse" if self.million else "auto",
+            "training.threads": 1,
+            **own,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One process: the end of each step by the clock and in CPU time, and its history's shares."""
+
+    ends: list[tuple[float, float]]
+    wire_share: float = 0.0
+    wait_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A step in the fastest part of a run; CPU time is that of all of a process's threads."""
+
+    seconds: float
+    cpu_ms: list[float]
+    wire_share: list[float]
+    wait_share: list[float]
+
+    @classmethod
+    def of(cls, tracks: list[Track]) -> Pace:
+        """A step is over when it is over for all."""
+        ends = np.array([track.ends for track in tracks])
+        clock, cpu = ends[:, :, 0].max(0), ends[:, :, 1]
+        length = min(IN_A_ROW, len(clock) - 1)
+        times = (clock[length:] - clock[:-length]) / length
+        fastest = times.argmin()
+        spent = (cpu[:, fastest + length] - cpu[:, fastest]) / length
+        return cls(
+            float(times[fastest]),
+            np.round(1e3 * spent, 1).tolist(),
+            [track.wire_share for track in tracks],
+            [track.wait_share for track in tracks],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The last line, as JSON. Where there are two values, the active party's comes first.
+
+    `wire_mb_per_step` counts both ways.
+    """
+
+    batch: int
+    micro_batch: int
+    steps: int
+    categories: str
+    rows_per_s_whole: int
+    rows_per_s_split: int
+    ratio: float
+    rows_per_s_default: int
+    ratio_default: float
+    wire_mb_per_step: float
+    wire_share: list[float]
+    wait_share: list[float]
+    wait_share_default: list[float]
+    cpu_ms_whole: list[float]
+    cpu_ms_split: list[float]
+    cpu_ms_default: list[float]
+
+
+def main() -> None:
+    """Run and print."""
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
+        result = measure(Path(folder), arguments)
+    if not arguments.json:
+        for key, value in asdict(result).items():
+            print(f"{key:>18}  {value:,}" if isinstance(value, int) else f"{key:>18}  {value}")
+        return
+    print(json.dumps(asdict(result)))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--batch", type=int, default=DEFAULTS.batch_size)
+    parser.add_argument("--micro-batch", type=int, default=DEFAULTS.micro_batch)
+    parser.add_argument("--steps", type=int, default=48, help="a round; at least")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--categories", choices=list(ROWS), default="small")
+    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    return parser.parse_args()
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> Result:
+    """Rounds of the plain loop, the parties, and the parties with noise and masking."""
+    rows, batch = ROWS[arguments.categories], arguments.batch
+    epochs = -(-arguments.steps * batch // rows)
+    training = {
+        "batch_size": batch,
+        "micro_batch": arguments.micro_batch,
+        "epochs": epochs,
+        "checkpoint_every": 0,
+        "embedding_noise": 0.0,
+        "masking": False,
+    }
+    sample = SharedSample(rows, arguments.categories == "million", training)
+    write_first_files(folder, NAMES, f"127.0.0.1:{free_port()}", sample)
+    bare = [load_config(folder / f"{role}.yml") for role in ROLES]
+    usual = [with_defaults(config, "embedding_noise", "masking") for config in bare]
+    for role, config in zip(ROLES, bare, strict=True):
+        align(config, role)
+    whole = WholeModel(*bare)
+    rounds = [
+        (whole.train(arguments.steps), run_parties(bare), run_parties(usual))
+        for _ in range(arguments.rounds)
+    ]
+    plain, split, default = (
+        min(paces, key=lambda pace: pace.seconds) for paces in zip(*rounds, strict=True)
+    )
+    wire = Wire(DEFAULTS.wire_type, DEFAULTS.cut_width)
+    return Result(
+        batch=batch,
+        micro_batch=min(batch, arguments.micro_batch),
+        steps=epochs * -(-rows // batch),
+        categories=arguments.categories,
+        rows_per_s_whole=round(batch / plain.seconds),
+        rows_per_s_split=round(batch / split.seconds),
+        ratio=round(plain.seconds / split.seconds, 3),
+        rows_per_s_default=round(batch / default.seconds),
+        ratio_default=round(plain.seconds / default.seconds, 3),
+        wire_mb_per_step=round(2 * batch * wire.row_bytes / 1e6, 2),
+        wire_share=split.wire_share,
+        wait_share=split.wait_share,
+        wait_share_default=default.wait_share,
+        cpu_ms_whole=plain.cpu_ms,
+        cpu_ms_split=split.cpu_ms,
+        cpu_ms_default=default.cpu_ms,
+    )
+
+
+def with_defaults(config: PartyConfig, *keys: str) -> PartyConfig:
+    """With these keys of the agreement on training as they are where nothing else is said."""
+    training = config.agreement.training.model_copy(
+        update={key: getattr(DEFAULTS, key) for key in keys}
+    )
+    agreement = config.agreement.model_copy(update={"training": training})
+    return config.model_copy(update={"agreement": agreement})
+
+
+def align(config: PartyConfig, role: RoleName) -> None:
+    """What the union leaves behind where both hold the same people in the same order."""
+    ids = read_table(config.data.train, config.agreement.id_normalisation).ids
+    size = len(ids)
+    summary = AlignmentSummary(
+        format=FORMAT,
+        release=RELEASE,
+        role=role,
+        party=config.party.name,
+        peer=config.party.peer,
+        finished_at="",
+        agreement=config.agreement.model_dump(mode="json"),
+        engine="",
+        rows=size,
+        table_fingerprint=fingerprint(ids),
+        own_dummies=0,
+        own_size=size,
+        peer_size=size,
+        union_size=size,
+        shared_size=size,
+        union_sha256=hashlib.sha256().hexdigest(),
+        seconds={},
+        bytes_sent=0,
+        bytes_received=0,
+    )
+    runs = RunDirectory(config.run_directory)
+    runs.path.mkdir(parents=True)
+    ranks = np.random.default_rng(3).permutation(size)
+    runs.save_alignments({"train": Alignment(summary, ranks)}, force=False)
+
+
+class Stopwatch(NoProgress):
+    """Notes the end of each step."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[float, float]] = []
+
+    def advance(self, done: int) -> None:
+        del done
+        self.ends.append((time.monotonic(), time.process_time()))
+
+
+# --- the parties ---
+
+
+def run_parties(configs: list[PartyConfig]) -> Pace:
+    """Train, each party a new process."""
+    with ProcessPoolExecutor(len(ROLES), multiprocessing.get_context("spawn")) as processes:
+        return Pace.of(list(processes.map(run_party, ROLES, configs, timeout=TIME_LIMIT)))
+
+
+def run_party(role: RoleName, config: PartyConfig) -> Track:
+    """The party's stage, as its command runs it."""
+    stopwatch = Stopwatch()
+    train(ACTIVE if role == "active" else PASSIVE, config, StageOptions(force=True), stopwatch)
+    history = RunDirectory(config.run_directory).load_history()
+    total = sum(history[kind] for kind in ("compute", "wire", "wait"))
+    wire, wait = (round(history[kind] / total, 3) for kind in ("wire", "wait"))
+    return Track(stopwatch.ends, wire, wait)
+
+
+# --- the plain loop ---
+
+
+class WholeModel:
+    """Both halves in one process, on both parties' tables."""
+
+    def __init__(self, active: PartyConfig, passive: PartyConfig) -> None:
+        torch.set_num_threads(len(ROLES))
+        labelled, raw = (
+            read_table(config.data.train, config.agreement.id_normalisation)
+            for config in (active, passive)
+        )
+        preprocessing = Preprocessing.fit(raw, passive.data.preprocessing)
+        agreement = active.agreement.training
+        self._batch = agreement.batch_size
+        self._features = preprocessing.transform(raw)
+        self._labels = read_labels(labelled, agreement.classes).classes
+        self._bottom = make_bottom(
+            passive.model,
+            numeric=len(preprocessing.numeric_columns),
+            cardinalities=preprocessing.cardinalities,
+            cut_width=agreement.cut_width,
+            device=CPU,
+            seed=0,
+        )
+        self._top = make_active(active.model, cut_width=agreement.cut_width, device=CPU, seed=0)
+        self._optimisers = [
+            make_optimisers(self._bottom, passive.optimiser),
+            make_optimisers(self._top, active.optimiser),
+        ]
+
+    def train(self, steps: int) -> Pace:
+        """So many steps; the weights stay for the next time."""
+        stopwatch = Stopwatch()
+        schedule = Schedule(bytes(NONCE_BYTES), len(self._labels), self._batch, epochs=steps)
+        for step in range(steps):
+            self._step(schedule.batch(*divmod(step, schedule.steps_per_epoch)))
+            stopwatch.advance(self._batch)
+        return Pace.of([Track(stopwatch.ends)])
+
+    def _step(self, rows: npt.NDArray[np.int64]) -> None:
+        chosen = self._features.take(rows)
+        numeric, categories = map(torch.from_numpy, (chosen.numeric, chosen.categories))
+        logits = self._top(self._bottom(numeric, categories))
+        labels = torch.from_numpy(self._labels[rows]).float()
+        for optimiser in self._optimisers:
+            optimiser.zero_grad()
+        binary_cross_entropy_with_logits(logits, labels).backward()
+        for optimiser in self._optimisers:
+            optimiser.step()
+
+
+if __name__ == "__main__":
+    main()
