@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
     from florist.common.role import RoleName
 
-#: Large enough that each step can be hit in its middle.
-LONGER = IdSample(active=9000, passive=9000, shared=4000)
+
+class SlowIds(IdSample):
+    """IDs in the slow group: each step takes a second, so that it can be hit in its middle."""
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        return IdSample.settings(self, role) | {"agreement.group": "modp2048"}
+
+
+LONGER = SlowIds(active=150, passive=150, shared=60)
 
 #: Seconds within which a loss must be reported.
 TOLD = 15

@@ -89,7 +89,8 @@ def test_any_length(engine: Engine, count: int) -> None:
 
 def test_edge_points_and_scalars(engine: Engine) -> None:
     small = [2**bit + delta for bit in (0, 26, 51, 52, 102, 127, 204, 254) for delta in (-1, 0, 1)]
-    edges = [*range(64), *LOW_ORDER, *small, *(PRIME - delta for delta in range(1, 64))]
+    near_prime = [PRIME - delta for delta in (*range(1, 64), *range(1380, 1410), 2**16, 2**17)]
+    edges = [*range(64), *LOW_ORDER, *small, *near_prime]
     points = elements_of(*edges)
     for scalar in (2**254, 2**254 + 8, 2**255 - 8, 2**254 + 2**253 + 2**128, 2**254 + 2**250 - 8):
         products = engine.multiply(points, encode(scalar))
