@@ -11,6 +11,7 @@ import torch
 from florist.common.errors import ConfigurationError
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
 from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.training.calibration import (
     Calibration,
@@ -19,14 +20,16 @@ from florist.common.training.calibration import (
     cross_entropies,
     mixture,
     model_output,
+    predictions,
 )
-from florist.common.training.half_state import pack, unpack
+from florist.common.training.half_state import group, pack, unpack
 from florist.common.training.history import Clock, EpochFigures
-from florist.common.training.models import describe, make_active
+from florist.common.training.models import describe, make_agreed_active
 from florist.common.training.optimisers import make_optimisers
 from florist.common.training.report import CalibrationPoints
 from florist.common.training.synthetic_features import FEATURE_STRATEGIES, FeaSampling
 from florist.common.training.synthetic_labels import (
+    KeptTargets,
     LabelDraws,
     LabelRequest,
     class_frequencies,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
 class ActiveBatch:
     """What the active party knows of a batch: labels, which are real, draws, own features."""
 
+    #: Of each row in `U`.
+    ranks: Tensor
     labels: Tensor
     has_label: Tensor
     #: One row for each row of the batch; used where there is no label.
@@ -88,6 +93,10 @@ class ActiveHalf:
         self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
         self._sent, self._own = calibrations(parts, self._frequencies)
+        self._average = WeightAverage(model, on=agreement.averaging)
+        self._kept: KeptTargets | None = None
+        if agreement.sticky and agreement.epochs > 1:
+            self._kept = KeptTargets(train.sizes.union, agreement.classes)
         self._tested: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
         self._donors = FeaSampling(run.draws, len(train.labels), sticky=agreement.sticky)
 
@@ -102,6 +111,7 @@ class ActiveHalf:
                 train.features, np.where(has_label, rows, stand_ins), device
             )
         return ActiveBatch(
+            torch.from_numpy(ranks),
             torch.from_numpy(np.where(has_label, self._labels[rows], 0)).to(device),
             torch.from_numpy(has_label).to(device),
             self._draws.for_rows(ranks, position.epoch).to(device),
@@ -114,13 +124,15 @@ class ActiveHalf:
         self._optimisers.zero_grad()
         loss = 0.0
         for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
-            embeddings = torch.cat([self._receive(position.step, p) for p in together])  # ⟹ f(X)
+            blocks = [self._receive(position.step, p) for p in together]  # ⟹ f(X)
+            embeddings = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
             rows = slice(together[0].start, together[-1].stop)
             share, gradient = self._loss_and_gradient(batch, rows, embeddings)
             loss += share
             for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
                 self._send(position, part.start, block)  # g ⟸
         self._optimisers.step()
+        self._average.update()
         self._run.history.losses.append(loss)
         self._run.history.rows += len(batch)
 
@@ -144,6 +156,10 @@ class ActiveHalf:
             frequencies=self._frequencies,
         )
         wanted = targets(self._strategy, request)
+        if self._kept is not None:
+            unknown = ~has_label
+            ranks = batch.ranks[part][unknown.cpu()]
+            wanted[unknown] = self._kept.settle(ranks, wanted[unknown])
         loss = self._sent.loss(logits, wanted, len(batch))
         if self._parts.agreement.masking:
             (gradient,) = torch.autograd.grad(loss, embeddings, retain_graph=True)
@@ -167,11 +183,6 @@ class ActiveHalf:
         calibrated = self._own.given(model_output(prior).detach())
         return calibrated.losses(logits, wanted) + cross_entropies(prior, wanted, identity)
 
-    def _predict(self, logits: Tensor, features: FeatureRows | None, part: slice) -> Tensor:
-        if self._model.prior is None or features is None:
-            return self._own.predict(logits)
-        return self._own.given(model_output(self._model.prior(*features[part]))).predict(logits)
-
     def _logits(self, embeddings: Tensor, features: FeatureRows | None, part: slice) -> Tensor:
         own = features[part] if features is not None else ()
         logits: Tensor = self._model(embeddings, *own)
@@ -193,9 +204,10 @@ class ActiveHalf:
         loss = float(np.mean(self._run.history.losses[-steps:]))
         figures = EpochFigures(epoch, loss)
         if self._parts.test is not None:
-            predictions, truth = self.score_test(epoch)
-            quality = evaluate(truth, predictions)
-            self._tested = truth, predictions
+            with self._average.in_use():
+                scores, truth = self.score_test(epoch)
+            quality = evaluate(truth, scores)
+            self._tested = truth, scores
             figures = EpochFigures(epoch, loss, quality.auc, quality.ace, quality.log_loss)
         self._channel.send(EpochSummary(epoch, loss, figures.auc, figures.ace, figures.log_loss))
         self._clock.pause()
@@ -213,10 +225,15 @@ class ActiveHalf:
             features = FeatureRows.gather(test.features, order, self._parts.device)
         scores = []
         for part in micro_batches(len(order), self._parts.agreement.micro_batch):
+            own = features[part] if features is not None else ()
             embeddings = self._receive(epoch, part)
-            logits = self._logits(embeddings, features, part)
-            scores.append(self._predict(logits, features, part).cpu())
+            scores.append(predictions(self._model, self._own, embeddings, *own).cpu())
         return torch.cat(scores).numpy(), test.labels[order]
+
+    @property
+    def tested(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None:
+        """Truth and predictions of the last epoch's test, where there is a test table."""
+        return self._tested
 
     def describe(self) -> dict[str, Any]:
         return {"top model": describe(self._model)}
@@ -224,15 +241,25 @@ class ActiveHalf:
     def calibration_points(self) -> CalibrationPoints | None:
         if self._tested is None or self._parts.agreement.classes > 2:
             return None
-        truth, predictions = self._tested
-        curve = calibration_curve(truth, predictions, bins=min(BINS, len(truth)))
+        truth, scores = self._tested
+        curve = calibration_curve(truth, scores, bins=min(BINS, len(truth)))
         return CalibrationPoints(curve.confidence, curve.accuracy, curve.count)
 
+    def calibration(self) -> Calibration:
+        return self._own
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        return pack(self._model, self._optimisers)
+        kept = self._kept.state() if self._kept is not None else {}
+        return pack(self._model, self._optimisers, average=self._average.state(), labels=kept)
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         unpack(tensors, facts, self._model, self._optimisers)
+        self._average.restore(group("average", tensors))
+        if self._kept is not None:
+            self._kept.restore(group("labels", tensors))
+
+    def finish(self) -> None:
+        self._average.take()
 
 
 def _lengths(parts: list[slice]) -> list[int]:
@@ -273,15 +300,11 @@ def calibrations(
 
 def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
     """A new top model, with a tower where the party has features, ready to train."""
-    agreement = setup.parts.agreement
-    model = make_active(
+    model = make_agreed_active(
+        setup.parts.agreement,
         setup.model,
         numeric=setup.numeric,
         cardinalities=setup.cardinalities,
-        cut_width=agreement.cut_width,
-        outputs=1 if agreement.classes == 2 else agreement.classes,
-        # Without masking, rows with a stand-in's own features would have to be told apart too.
-        with_prior=agreement.masking and agreement.calibration != "none",
         device=setup.parts.device,
         seed=setup.seed(run.draws),
     )

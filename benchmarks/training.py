@@ -4,9 +4,11 @@
 
 The same model, data, size of batches and number of steps, on two cores:
 
-* whole: both halves in one process of two threads, in the loop that anyone would write.
-* split: two parties of one thread each, without noise and masking, so that both compute the same;
-  `ratio` is split / whole.
+* whole: both halves in one process of two threads, in plain torch as anyone would write it.
+* kernels: the same loop around FLORIST's own modules and optimisers, which are faster than plain
+  torch on tables of embeddings: what the split itself costs is seen against this one.
+* split: two parties of one thread each, without noise and masking, so that all compute the same;
+  `ratio` is split / whole, `ratio_kernels` is split / kernels.
 * default: as split, with the noise and the masking that an agreement has unless it says otherwise.
 
 Both parties hold the same people, in tables that are aligned as the union would have left them. A
@@ -24,12 +26,14 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from florist.active_party.role import ACTIVE
@@ -149,8 +153,10 @@ class Result:
     steps: int
     categories: str
     rows_per_s_whole: int
+    rows_per_s_kernels: int
     rows_per_s_split: int
     ratio: float
+    ratio_kernels: float
     rows_per_s_default: int
     ratio_default: float
     wire_mb_per_step: float
@@ -158,6 +164,7 @@ class Result:
     wait_share: list[float]
     wait_share_default: list[float]
     cpu_ms_whole: list[float]
+    cpu_ms_kernels: list[float]
     cpu_ms_split: list[float]
     cpu_ms_default: list[float]
 
@@ -177,8 +184,8 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--batch", type=int, default=DEFAULTS.batch_size)
-    parser.add_argument("--micro-batch", type=int, default=DEFAULTS.micro_batch)
+    parser.add_argument("--batch", type=int, default=8192)
+    parser.add_argument("--micro-batch", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=48, help="a round; at least")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--categories", choices=list(ROWS), default="small")
@@ -187,7 +194,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> Result:
-    """Rounds of the plain loop, the parties, and the parties with noise and masking."""
+    """Rounds of both loops, the parties, and the parties with noise and masking."""
     rows, batch = ROWS[arguments.categories], arguments.batch
     epochs = -(-arguments.steps * batch // rows)
     training = {
@@ -204,12 +211,17 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     usual = [with_defaults(config, "embedding_noise", "masking") for config in bare]
     for role, config in zip(ROLES, bare, strict=True):
         align(config, role)
-    whole = WholeModel(*bare)
+    plain_loop, own_loop = PlainLoop(*bare), OwnLoop(*bare)
     rounds = [
-        (whole.train(arguments.steps), run_parties(bare), run_parties(usual))
+        (
+            plain_loop.train(arguments.steps),
+            own_loop.train(arguments.steps),
+            run_parties(bare),
+            run_parties(usual),
+        )
         for _ in range(arguments.rounds)
     ]
-    plain, split, default = (
+    plain, own, split, default = (
         min(paces, key=lambda pace: pace.seconds) for paces in zip(*rounds, strict=True)
     )
     wire = Wire(DEFAULTS.wire_type, DEFAULTS.cut_width)
@@ -219,8 +231,10 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         steps=epochs * -(-rows // batch),
         categories=arguments.categories,
         rows_per_s_whole=round(batch / plain.seconds),
+        rows_per_s_kernels=round(batch / own.seconds),
         rows_per_s_split=round(batch / split.seconds),
         ratio=round(plain.seconds / split.seconds, 3),
+        ratio_kernels=round(own.seconds / split.seconds, 3),
         rows_per_s_default=round(batch / default.seconds),
         ratio_default=round(plain.seconds / default.seconds, 3),
         wire_mb_per_step=round(2 * batch * wire.row_bytes / 1e6, 2),
@@ -228,6 +242,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         wait_share=split.wait_share,
         wait_share_default=default.wait_share,
         cpu_ms_whole=plain.cpu_ms,
+        cpu_ms_kernels=own.cpu_ms,
         cpu_ms_split=split.cpu_ms,
         cpu_ms_default=default.cpu_ms,
     )
@@ -303,11 +318,11 @@ def run_party(role: RoleName, config: PartyConfig) -> Track:
     return Track(stopwatch.ends, wire, wait)
 
 
-# --- the plain loop ---
+# --- both halves in one process ---
 
 
-class WholeModel:
-    """Both halves in one process, on both parties' tables."""
+class Loop:
+    """Forward, backward, update, on both parties' tables; with which modules is for subclasses."""
 
     def __init__(self, active: PartyConfig, passive: PartyConfig) -> None:
         torch.set_num_threads(len(ROLES))
@@ -320,19 +335,22 @@ class WholeModel:
         self._batch = agreement.batch_size
         self._features = preprocessing.transform(raw)
         self._labels = read_labels(labelled, agreement.classes).classes
-        self._bottom = make_bottom(
-            passive.model,
-            numeric=len(preprocessing.numeric_columns),
-            cardinalities=preprocessing.cardinalities,
-            cut_width=agreement.cut_width,
-            device=CPU,
-            seed=0,
-        )
-        self._top = make_active(active.model, cut_width=agreement.cut_width, device=CPU, seed=0)
-        self._optimisers = [
-            make_optimisers(self._bottom, passive.optimiser),
-            make_optimisers(self._top, active.optimiser),
-        ]
+        self._make(active, passive, preprocessing)
+
+    def _make(
+        self, active: PartyConfig, passive: PartyConfig, preprocessing: Preprocessing
+    ) -> None:
+        """The model and its optimisers."""
+        raise NotImplementedError
+
+    def _logits(self, numeric: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _zero_grad(self) -> None:
+        raise NotImplementedError
+
+    def _update(self) -> None:
+        raise NotImplementedError
 
     def train(self, steps: int) -> Pace:
         """So many steps; the weights stay for the next time."""
@@ -346,11 +364,84 @@ class WholeModel:
     def _step(self, rows: npt.NDArray[np.int64]) -> None:
         chosen = self._features.take(rows)
         numeric, categories = map(torch.from_numpy, (chosen.numeric, chosen.categories))
-        logits = self._top(self._bottom(numeric, categories))
+        logits = self._logits(numeric, categories)
         labels = torch.from_numpy(self._labels[rows]).float()
+        self._zero_grad()
+        binary_cross_entropy_with_logits(logits, labels).backward()
+        self._update()
+
+
+class PlainLoop(Loop):
+    """Plain torch: an embedding, linear layers, Adam; sparse where the parties are."""
+
+    def _make(
+        self, active: PartyConfig, passive: PartyConfig, preprocessing: Preprocessing
+    ) -> None:
+        del active
+        sizes = torch.tensor(preprocessing.cardinalities)
+        self._offsets = sizes.cumsum(0) - sizes
+        sparse = passive.model.embedding_updates == "sparse"
+        self._table = nn.Embedding(int(sizes.sum()), passive.model.embedding_width, sparse=sparse)
+        width = passive.model.hidden[-1]
+        inputs = len(preprocessing.numeric_columns) + len(sizes) * passive.model.embedding_width
+        self._layers = nn.Sequential(
+            *(
+                module
+                for pair in pairwise([inputs, *passive.model.hidden, width, width])
+                for module in (nn.Linear(*pair), nn.ReLU())
+            ),
+            nn.Linear(width, 1),
+        )
+        rate = passive.optimiser.learning_rate
+        dense = list(self._layers.parameters()) + ([] if sparse else [self._table.weight])
+        self._plain_optimisers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
+        if sparse:
+            self._plain_optimisers.append(torch.optim.SparseAdam([self._table.weight], lr=rate))
+
+    def _logits(self, numeric: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
+        embedded = self._table(categories + self._offsets).flatten(1)
+        logits: torch.Tensor = self._layers(torch.cat((embedded, numeric), 1))
+        return logits.squeeze(1)
+
+    def _zero_grad(self) -> None:
+        for optimiser in self._plain_optimisers:
+            optimiser.zero_grad()
+
+    def _update(self) -> None:
+        for optimiser in self._plain_optimisers:
+            optimiser.step()
+
+
+class OwnLoop(Loop):
+    """FLORIST's modules and optimisers."""
+
+    def _make(
+        self, active: PartyConfig, passive: PartyConfig, preprocessing: Preprocessing
+    ) -> None:
+        cut_width = active.agreement.training.cut_width
+        self._bottom = make_bottom(
+            passive.model,
+            numeric=len(preprocessing.numeric_columns),
+            cardinalities=preprocessing.cardinalities,
+            cut_width=cut_width,
+            device=CPU,
+            seed=0,
+        )
+        self._top = make_active(active.model, cut_width=cut_width, device=CPU, seed=0)
+        self._optimisers = [
+            make_optimisers(self._bottom, passive.optimiser),
+            make_optimisers(self._top, active.optimiser),
+        ]
+
+    def _logits(self, numeric: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._top(self._bottom(numeric, categories))
+        return logits
+
+    def _zero_grad(self) -> None:
         for optimiser in self._optimisers:
             optimiser.zero_grad()
-        binary_cross_entropy_with_logits(logits, labels).backward()
+
+    def _update(self) -> None:
         for optimiser in self._optimisers:
             optimiser.step()
 

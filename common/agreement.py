@@ -20,6 +20,8 @@ LabelStrategyName = Literal[
 ]
 FeatureStrategyName = Literal["fea-sampling", "fea-gaussian", "fea-random"]
 WireType = Literal["float32", "bfloat16", "float16"]
+StandIns = Literal["once", "repeated"]
+PassiveLearns = Literal["figures", "nothing"]
 CalibrationTime = Literal["none", "train", "test"]
 
 #: Bounds on a peer's agreement, far above any that a release writes.
@@ -76,13 +78,18 @@ class TrainingAgreement(Section):
         default=2, ge=2, le=10_000, description="Number of classes of the label; 2 is yes or no."
     )
     epochs: int = Field(
-        default=3,
+        default=1,
         ge=1,
         description="Passes over the union. Each shows every UID again, so fewer are more private.",
     )
-    batch_size: int = Field(default=8192, ge=1, description="UIDs per step of the optimisers.")
+    batch_size: int = Field(
+        default=1024,
+        ge=1,
+        description="UIDs per step of the optimisers. Larger ones need fewer messages, which "
+        "counts on a slow line, and more people: little is learned in less than some hundred.",
+    )
     micro_batch: int = Field(
-        default=2048,
+        default=512,
         ge=1,
         description="Rows per message: while one party works on a part of a batch, the other works "
         "on the next. The result is that of the whole batch.",
@@ -111,11 +118,16 @@ class TrainingAgreement(Section):
         description="Whether each party leaves its own synthetic rows out of its own update.",
     )
     embedding_noise: float = Field(
-        default=0.1,
+        default=0.3,
         ge=0,
         le=10,
-        description="Noise on every embedding, in standard deviations: without it, copied rows are "
-        "recognised by their twins.",
+        description="Noise on every embedding, in standard deviations along each direction in "
+        "which embeddings differ: without it, copied rows are recognised by their twins.",
+    )
+    averaging: bool = Field(
+        default=True,
+        description="Whether each party ends with the mean of its weights over the last tenth of "
+        "the steps, which holds less of the synthetic data's noise than the last ones.",
     )
     calibration: CalibrationTime = Field(
         default="train",
@@ -135,6 +147,47 @@ class TrainingAgreement(Section):
     )
 
 
+class EvaluationAgreement(Section):
+    """How the finished model is measured on people of whom nobody knows who is shared."""
+
+    table: bool = Field(
+        default=False,
+        description="Whether both parties have an evaluation table, each of its own people: then "
+        "`--stage all` ends with an evaluation.",
+    )
+    stand_ins: StandIns = Field(
+        default="once",
+        description="Whose features the passive party sends for people whom it lacks. once: rows "
+        "that it keeps out of the union, up to a third of its table, each for one person, so that "
+        "nothing sets them apart; the active party has no more people scored than there are such "
+        "rows. repeated: any of its rows, and all people are scored; but the active party can tell "
+        "a copy by its twin: for experiments.",
+    )
+    passive_learns: PassiveLearns = Field(
+        default="figures",
+        description="What the passive party is told in the end. figures: the estimates of AUC, ACE "
+        "and log loss with their errors. nothing: that it is over.",
+    )
+
+
+class ServingAgreement(Section):
+    """How predictions are asked for where the active party has features of its own."""
+
+    table: Literal["train", "test"] = Field(
+        default="train",
+        description="Where the active party has features: the aligned table, train or test, whose "
+        "people can be asked for.",
+    )
+    hiding_size: int = Field(
+        default=256,
+        ge=2,
+        le=65_536,
+        description="Where the active party has features: the number of UIDs among which each "
+        "person asked for is hidden. The union is divided into groups of this size once and for "
+        "all, and asked for group by group.",
+    )
+
+
 class Agreement(Section):
     """What both parties must have alike; compared before any data crosses the wire."""
 
@@ -151,6 +204,12 @@ class Agreement(Section):
 
     training: TrainingAgreement = Field(
         default=TrainingAgreement(), description="How the model is trained on the union."
+    )
+    evaluation: EvaluationAgreement = Field(
+        default=EvaluationAgreement(), description="How the finished model is measured."
+    )
+    serving: ServingAgreement = Field(
+        default=ServingAgreement(), description="How predictions are asked for."
     )
 
     def canonical(self) -> str:

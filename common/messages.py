@@ -141,6 +141,81 @@ class EpochSummary:
     log_loss: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BundleOffer:
+    """Which half of which model the sender holds, and which one it takes the peer's to be."""
+
+    run: bytes
+    digest: bytes
+    #: Empty at the end of training, when it is not known yet.
+    peer_digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingOffer:
+    """Which half the sender serves with; both sides compare."""
+
+    protocol: int
+    release: str
+    agreement: str
+    bundle: BundleOffer
+    #: Of the union whose UIDs are asked for in groups; empty without such groups.
+    union_sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTerms:
+    """The active party's own offer, the name of the model for every call, and its limits."""
+
+    offer: ServingOffer
+    model: str
+    max_rows: int
+    rows_per_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionRequest:
+    """Embeddings, row by row; with active features, those of all UIDs of a group."""
+
+    embeddings: bytes
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionReply:
+    """Probabilities as 32-bit floats, row by row."""
+
+    probabilities: bytes
+
+
+#: What the service `Prediction` exchanges.
+ServingMessage = ServingOffer | ServingTerms | PredictionRequest | PredictionReply
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOpening:
+    """The union of evaluation tables that the sender has, if any, and for how many people.
+
+    The active party tells how many UIDs it would have scored, the passive party how many it can
+    stand in for.
+    """
+
+    union_sha256: bytes
+    people: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSummary:
+    """Estimates with standard errors; all absent where the agreement keeps them."""
+
+    auc: float | None = None
+    auc_error: float | None = None
+    ace: float | None = None
+    ace_error: float | None = None
+    log_loss: float | None = None
+    log_loss_error: float | None = None
+
+
 Message = (
     Hello
     | Heartbeat
@@ -154,4 +229,7 @@ Message = (
     | EmbeddingBlock
     | GradientBlock
     | EpochSummary
+    | BundleOffer
+    | EvaluationOpening
+    | EvaluationSummary
 )

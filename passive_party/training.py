@@ -12,6 +12,7 @@ import torch
 
 from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.training.half_state import group, pack, unpack
 from florist.common.training.history import Clock, EpochFigures
@@ -85,6 +86,7 @@ class PassiveHalf:
             FeatureSettings(run.draws, len(features), agreement.cut_width, sticky=agreement.sticky),
         )
         self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
+        self._average = WeightAverage(model, on=agreement.averaging)
         whole_batch = label_strategy(agreement.labels.strategy, agreement.classes).needs_whole_batch
         self._window = agreement.batch_size if whole_batch else WINDOW
 
@@ -114,6 +116,7 @@ class PassiveHalf:
         for part, embedding in sent:
             self._backward(position, batch, part, embedding)  # ⟸ g
         self._optimisers.step()
+        self._average.update()
         self._run.history.rows += len(batch)
 
     def _forward(
@@ -170,9 +173,10 @@ class PassiveHalf:
 
     def end_epoch(self, epoch: int) -> EpochFigures:
         if self._parts.test is not None:
-            for start, embeddings in self.test_embeddings():
-                values = self._wire.to_bytes(embeddings)
-                self._channel.send(EmbeddingBlock(epoch, start, values))
+            with self._average.in_use():
+                for start, embeddings in self.test_embeddings():
+                    values = self._wire.to_bytes(embeddings)
+                    self._channel.send(EmbeddingBlock(epoch, start, values))
         summary = self._channel.receive(EpochSummary)
         figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)
         is_tested = figures.auc is not None
@@ -199,14 +203,22 @@ class PassiveHalf:
     def calibration_points(self) -> None:
         """Only the active party has labels."""
 
+    def calibration(self) -> None:
+        """The active party's matter."""
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         strategy = self._strategy.state() if isinstance(self._strategy, EmbeddingStrategy) else {}
-        return pack(self._model, self._optimisers, strategy=strategy)
+        average = self._average.state()
+        return pack(self._model, self._optimisers, strategy=strategy, average=average)
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         unpack(tensors, facts, self._model, self._optimisers)
+        self._average.restore(group("average", tensors))
         if isinstance(self._strategy, EmbeddingStrategy):
             self._strategy.restore(group("strategy", tensors))
+
+    def finish(self) -> None:
+        self._average.take()
 
 
 def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHalf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,6 +56,11 @@ class Wire:
             )
         return plain.view(torch.uint8).numpy().tobytes()
 
+    def from_bytes(self, values: bytes) -> torch.Tensor:
+        """Whole rows as float32, unchecked."""
+        flat = torch.frombuffer(bytearray(values), dtype=self._type) if values else _NONE
+        return flat.reshape(-1, self._width).to(torch.float32)
+
     def to_rows(
         self, block: EmbeddingBlock | GradientBlock, step: int, start: int, count: int
     ) -> torch.Tensor:
@@ -73,8 +79,7 @@ class Wire:
                 f"the peer's block of step {step} has {len(block.values)} bytes instead of "
                 f"{count} rows of {self.row_bytes}: is its cut_width or wire_type another?"
             )
-        rows = torch.frombuffer(bytearray(block.values), dtype=self._type) if count else _NONE
-        rows = rows.reshape(count, self._width).to(torch.float32)
+        rows = self.from_bytes(block.values)
         if not all_finite(rows):
             raise ProtocolViolation(
                 f"the peer's block of step {step} holds values that are no numbers"
@@ -88,7 +93,7 @@ _NONE = torch.empty(0)
 def all_finite(rows: torch.Tensor) -> bool:
     """Whether all are numbers."""
     # Least and greatest are NaN if one value is; finding them takes a tenth of `isfinite` on all.
-    return not rows.numel() or bool(torch.stack(rows.aminmax()).isfinite().all())
+    return not rows.numel() or all(math.isfinite(bound.item()) for bound in rows.aminmax())
 
 
 def check_block_size(agreement: TrainingAgreement) -> None:

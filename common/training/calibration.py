@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.psu.alignment import Sizes
+    from florist.common.training.models import ActiveModel
     from florist.common.training.synthetic_labels import Expectation
 
 When = Literal["none", "train", "test"]
@@ -220,6 +221,19 @@ class Calibration:
         """D(y=1|x), or D(y|x) of each class."""
         output = model_output(logits)
         return self.mixture.truth(output) if self.when == "test" else output
+
+
+def predictions(
+    model: ActiveModel, calibration: Calibration, embeddings: Tensor, *own: Tensor
+) -> Tensor:
+    """Of the model from the cut on, calibrated; with own features just where it has a tower.
+
+    A prior, where it has one, takes the place of the frequencies of the classes.
+    """
+    logits = model(embeddings, *own)
+    if model.prior is not None:
+        calibration = calibration.given(model_output(model.prior(*own)))
+    return calibration.predict(logits)
 
 
 def model_output(logits: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.progress import StepProgress
+    from florist.common.training.calibration import Calibration
     from florist.common.training.checkpoint import CheckpointStore
     from florist.common.training.feed import Position
     from florist.common.training.history import EpochFigures, History
@@ -48,8 +49,16 @@ class Half(Protocol[Batch]):
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None: ...
 
+    def finish(self) -> None:
+        """Called once after the last step: the weights are those to keep."""
+        ...
+
     def describe(self) -> dict[str, Any]:
         """The model, for people."""
+        ...
+
+    def calibration(self) -> Calibration | None:
+        """By which logits become predictions; the active party's only."""
         ...
 
     def calibration_points(self) -> CalibrationPoints | None:
@@ -71,6 +80,8 @@ class Run:
     identity: dict[str, str]
     #: Called after each checkpoint, with the history as it is then.
     on_checkpoint: Callable[[History], None]
+    #: Called after each step, once it is kept, with the number of steps done; may end the run.
+    after_step: Callable[[int], None]
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:
@@ -88,6 +99,8 @@ def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) 
             run.history.epochs.append(half.end_epoch(position.epoch))
         if ends_epoch or (run.checkpoint_every and done % run.checkpoint_every == 0):
             save(half, run, done)
+        run.after_step(done)
+    half.finish()
 
 
 def save(half: Half[Batch], run: Run, done: int) -> None:

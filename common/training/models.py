@@ -26,6 +26,7 @@ from florist.common.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from florist.common.agreement import TrainingAgreement
     from florist.common.training.settings import EmbeddingUpdates, Model
 
 #: Rows of a table from which `auto` updates it sparsely. Dense updates, which are Adam to the
@@ -246,6 +247,29 @@ def make_active(  # noqa: PLR0913 - by name
     return ActiveModel(top, tower, prior).to(device)
 
 
+def make_agreed_active(
+    agreement: TrainingAgreement,
+    settings: Model,
+    *,
+    numeric: int,
+    cardinalities: Sequence[int],
+    device: torch.device,
+    seed: int,
+) -> ActiveModel:
+    """The active party's half as the agreement asks for it: its cut, outputs and prior."""
+    return make_active(
+        settings,
+        numeric=numeric,
+        cardinalities=cardinalities,
+        cut_width=agreement.cut_width,
+        outputs=1 if agreement.classes == 2 else agreement.classes,
+        # Without masking, rows with a stand-in's own features would have to be told apart too.
+        with_prior=agreement.masking and agreement.calibration != "none",
+        device=device,
+        seed=seed,
+    )
+
+
 def updates_sparsely(choice: EmbeddingUpdates, rows: int, device: torch.device) -> bool:
     """Whether a table of so many rows is to have sparse gradients.
 
@@ -348,6 +372,6 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         (rows,) = ctx.saved_tensors
         width = gradient.shape[-1]
-        distinct, sums = sum_rows(rows.flatten(), gradient.reshape(-1, width))
         whole = gradient.new_zeros(ctx.rows_of_table, width)
-        return whole.index_copy_(0, distinct, sums), None
+        # On CPUs in the order of the rows, whatever the number of threads.
+        return whole.index_add_(0, rows.flatten(), gradient.reshape(-1, width)), None

@@ -188,9 +188,11 @@ class FeaRandom(EmbeddingStrategy):
 class EmbeddingNoise:
     """Gaussian noise on every row, real or synthetic: copies of a row are no longer equal.
 
-    Per dimension its standard deviation is `level` times that of the given embeddings as a
-    population; for a single row, which has none, `level` times the root mean square of its entries.
-    Gradients pass as if the noise were a constant. Level 0 changes nothing.
+    Its covariance is `level`² times that of the given embeddings, so that it hides as much in the
+    few directions in which they differ most as in all others. (Noise of the same size everywhere
+    disappears if one looks along those directions alone.) A single row, which has no covariance,
+    gets `level` times the root mean square of its entries. Gradients pass as if the noise were a
+    constant. Level 0 changes nothing.
     """
 
     level: float
@@ -208,6 +210,21 @@ class EmbeddingNoise:
         if self.level == 0:
             return embeddings
         normals = self.draws.normals("embedding noise", embeddings.shape, *context)
-        fixed = embeddings.detach()
-        deviation = fixed.std(0, correction=0) if len(fixed) > 1 else fixed.square().mean().sqrt()
-        return embeddings + self.level * deviation * torch.from_numpy(normals).to(embeddings)
+        noise = self.level * torch.from_numpy(normals).to(embeddings)
+        return embeddings + _shaped(noise, embeddings.detach())
+
+
+def _shaped(noise: Tensor, embeddings: Tensor) -> Tensor:
+    """Standard normal `noise` with the covariance of the embeddings as a population."""
+    if len(embeddings) == 1:
+        return noise * embeddings.square().mean().sqrt()
+    centred = embeddings - embeddings.mean(0)
+    covariance = centred.T @ centred / len(centred)
+    # Units that are always 0, or fewer rows than units, leave it singular: a little is added.
+    diagonal = covariance.diagonal()
+    diagonal += 1e-5 * diagonal.mean() + torch.finfo(covariance.dtype).tiny
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if int(failed):
+        factor = diagonal.sqrt().diag()
+    shaped: Tensor = noise @ factor.T
+    return shaped

@@ -123,9 +123,8 @@ def majority(frequencies: tuple[float, ...]) -> int:
 class LabelDraws:
     """The secret uniforms behind sampled labels.
 
-    Sticky: the same for a UID in every epoch, so its label changes only where the prediction
-    crosses them. Otherwise they are drawn again each epoch, and since a real label never changes,
-    a label that does gives the row away.
+    Sticky: the same for a UID in every epoch. Otherwise they are drawn again each epoch, and since
+    a real label never changes, a label that does gives the row away.
     """
 
     draws: SecretDraws
@@ -141,6 +140,36 @@ class LabelDraws:
         positions = ranks[:, None] * self.samples + np.arange(self.samples)
         context = () if self.sticky else (epoch,)
         return torch.from_numpy(self.draws.uniforms_at("label", positions, *context))
+
+
+class KeptTargets:
+    """Synthetic targets that stay what they were when first drawn, as real labels do.
+
+    Uniforms that stay the same are not enough: the prediction moves, and where it crosses them the
+    label would change.
+    """
+
+    _NONE = -1.0
+
+    def __init__(self, union_size: int, classes: int) -> None:
+        shape = (union_size,) if classes == 2 else (union_size, classes)
+        self._targets = torch.full(shape, self._NONE)
+
+    def settle(self, ranks: Tensor, drawn: Tensor) -> Tensor:
+        """The targets of UIDs, given by their rank in `U`: those kept, else those just drawn."""
+        kept = self._targets[ranks]
+        missing = kept == self._NONE
+        settled = torch.where(missing, drawn.to(kept), kept)
+        self._targets[ranks] = settled
+        return settled.to(drawn)
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold."""
+        return {"kept": self._targets}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        self._targets.copy_(state["kept"])
 
 
 def _as_targets(labels: Tensor, classes: int) -> Tensor:

@@ -26,10 +26,14 @@ class FeatureRows:
     def gather(
         cls, features: Features, rows: npt.NDArray[np.int64], device: torch.device
     ) -> FeatureRows:
-        chosen = features.take(rows)
+        return cls.of(features.take(rows), device)
+
+    @classmethod
+    def of(cls, features: Features, device: torch.device) -> FeatureRows:
+        """All rows, in their order."""
         return cls(
-            torch.from_numpy(chosen.numeric).to(device, non_blocking=True),
-            torch.from_numpy(chosen.categories.astype(np.int64)).to(device, non_blocking=True),
+            torch.from_numpy(features.numeric).to(device, non_blocking=True),
+            torch.from_numpy(features.categories.astype(np.int64)).to(device, non_blocking=True),
         )
 
     def __getitem__(self, part: slice) -> tuple[Tensor, Tensor]:

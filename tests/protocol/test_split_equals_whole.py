@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from florist.common.agreement import TrainingAgreement
 from florist.common.data.features import Features
 from florist.common.training.models import make_active, make_bottom
@@ -50,6 +50,7 @@ def settings(**changes: object) -> SimulationSettings:
             "micro_batch": 64,
             "cut_width": 16,
             "embedding_noise": 0.0,
+            "averaging": False,
             "checkpoint_every": 0,
             **changes,
         }

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from florist.cli import simulation
-from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.cli.experiments import simulation
+from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from florist.common.agreement import FeatureStrategyName, LabelStrategyName, TrainingAgreement
 from florist.common.channel.codec import encode
 from florist.common.channel.in_memory import linked_pair

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from florist.common.agreement import TrainingAgreement
 from florist.common.data.features import Features
 from florist.common.training.calibration import (

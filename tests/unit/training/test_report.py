@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from florist.common.agreement import Agreement
+from florist.common.audit.findings import AuditRecord, Figures, Finding
+from florist.common.audit.page import SCOPES
+from florist.common.audit.statistics import Estimate
 from florist.common.training.history import EpochFigures, History
 from florist.common.training.report import (
     FEWEST,
@@ -27,6 +30,7 @@ from florist.common.training.report import (
     _thinned,
     render,
 )
+from florist.common.training.settings import Audit
 
 STEPS = 15_000
 
@@ -68,6 +72,17 @@ ACTIVE = Report(
     model={"top model": "49,665 parameters", "layers": [128, 128]},
     bytes_sent=31_457_280,
     bytes_received=31_460_000,
+    audit=AuditRecord(
+        "active",
+        Audit(),
+        followed=4_000,
+        audits=[
+            Figures(50 * number, over, (Finding("spectral", auc, None), Finding("flips", auc, tpr)))
+            for number in range(1, 300)
+            for over in SCOPES
+            for auc, tpr in [(Estimate(0.53, 0.51, 0.55), Estimate(0.123, 0.101, 0.15))]
+        ],
+    ),
 )
 
 PASSIVE = replace(
@@ -81,6 +96,7 @@ PASSIVE = replace(
     metrics={},
     calibration=None,
     comparison=None,
+    audit=None,
 )
 
 BARE = replace(PASSIVE, history=History(), model={}, agreement={})
@@ -194,6 +210,7 @@ def test_the_active_partys_page_has_everything(texts: dict[str, str]) -> None:
         "Loss",
         "Test figures",
         "Calibration",
+        "Self-audit",
         "Time",
         "Traffic",
         "What each side learned",
@@ -209,8 +226,12 @@ def test_the_active_partys_page_has_everything(texts: dict[str, str]) -> None:
         "31.5 MB",
         "training.labels.strategy",
         "label-random-pred",
-        "8,192",
+        "1,024",
         "here 3 times",
+        "0.53 (0.51\N{EN DASH}0.55)",
+        "12.3% (10.1\N{EN DASH}15.0)",
+        "✗ warn_tpr_above",
+        "telco was told nothing of it",
     ):
         assert shown in page.words
 
@@ -226,7 +247,8 @@ def test_epochs_count_from_one(texts: dict[str, str]) -> None:
 def test_sections_without_data_are_left_out_and_named(texts: dict[str, str]) -> None:
     page = Page(texts["passive"])
     assert page.headings[-1] == "Not in this report"
-    assert not {"Loss", "Test figures", "Calibration", "Comparison"} & set(page.headings)
+    absent = {"Loss", "Test figures", "Calibration", "Comparison", "Self-audit"}
+    assert not absent & set(page.headings)
     assert "only the active party sees the loss" in page.words
     assert "2,500 IDs of bank, 2,400 of telco" in page.words
     assert {"Traffic", "What each side learned"} < set(Page(texts["bare"]).headings)

@@ -178,6 +178,25 @@ def test_noise_has_the_level_asked_for_in_every_dimension() -> None:
     assert (noise.mean(0) / noise.std(0)).abs().max() < 5 / np.sqrt(COUNT)
 
 
+def test_noise_is_as_large_in_each_principal_direction() -> None:
+    mixing = torch.randn(16, 16, generator=torch.Generator().manual_seed(1))
+    rows = real_rows(COUNT) @ mixing
+    noise = EmbeddingNoise(0.5, DRAWS)(rows, 0, 0) - rows
+    directions = torch.linalg.eigh(torch.cov(rows.T)).eigenvectors
+    ratio = (noise @ directions).std(0) / (rows @ directions).std(0)
+    assert (ratio / 0.5 - 1).abs().max() < 0.04
+
+
+@pytest.mark.parametrize("rows", [2, 5, 40])
+def test_noise_on_units_that_are_always_zero(rows: int) -> None:
+    embeddings = real_rows(rows)
+    embeddings[:, ::2] = 0
+    noise = EmbeddingNoise(0.5, DRAWS)(embeddings, 0, 0) - embeddings
+    assert noise.isfinite().all()
+    assert noise[:, ::2].abs().max() < 0.05 * noise[:, 1::2].abs().max()
+    assert torch.equal(EmbeddingNoise(0.5, DRAWS)(torch.ones(3, 4), 0, 0), torch.ones(3, 4))
+
+
 def test_noise_depends_on_secret_and_context_only() -> None:
     rows = real_rows()
     noise = EmbeddingNoise(0.1, DRAWS)

@@ -18,6 +18,7 @@ from florist.common.training.registry import Registry
 from florist.common.training.secret_draws import SecretDraws
 from florist.common.training.synthetic_labels import (
     LABEL_STRATEGIES,
+    KeptTargets,
     LabelDraws,
     LabelNeighbors,
     LabelRequest,
@@ -314,3 +315,25 @@ def test_class_frequencies() -> None:
     for wrong in ([0, 2], [-1, 0]):
         with pytest.raises(ConfigurationError, match="from 0 to 1"):
             class_frequencies(np.array(wrong))
+
+
+# --- targets that stay ---
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_kept_targets_are_those_first_drawn(classes: int) -> None:
+    kept = KeptTargets(6, classes)
+    shape = (3,) if classes == 2 else (3, classes)
+    first, second = torch.zeros(shape), torch.ones(shape)
+    assert torch.equal(kept.settle(torch.tensor([0, 2, 4]), first), first)
+    again = kept.settle(torch.tensor([4, 5, 0]), second)
+    assert torch.equal(again, torch.stack([first[0], second[0], first[0]]))
+    resumed = KeptTargets(6, classes)
+    resumed.restore(kept.state())
+    assert torch.equal(resumed.settle(torch.tensor([5, 2, 1]), first)[0], second[0])
+
+
+def test_a_kept_mean_of_samples_stays() -> None:
+    kept = KeptTargets(2, 2)
+    kept.settle(torch.tensor([1]), torch.tensor([0.25]))
+    assert kept.settle(torch.tensor([1]), torch.tensor([0.75])).tolist() == [0.25]

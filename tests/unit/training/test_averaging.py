@@ -1,0 +1,111 @@
+"""The mean of the weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from florist.common.training.averaging import DECAY, WeightAverage
+
+
+def models(steps: int) -> list[torch.Tensor]:
+    """The weights after each step of some run."""
+    generator = torch.Generator().manual_seed(steps)
+    return [torch.randn(3, 2, generator=generator) for _ in range(steps)]
+
+
+def averaged(model: nn.Linear, along: list[torch.Tensor]) -> WeightAverage:
+    average = WeightAverage(model, on=True)
+    for weights in along:
+        model.weight.data.copy_(weights)
+        average.update()
+    return average
+
+
+def slow_mean(along: list[torch.Tensor]) -> torch.Tensor:
+    """Step `i` counts in proportion to its share, times what later shares leave of it."""
+    total = torch.zeros(3, 2)
+    for i, weights in enumerate(along, 1):
+        left = 1.0
+        for later in range(i + 1, len(along) + 1):
+            left *= 1 - (1 + DECAY) / (later + DECAY)
+        total += (1 + DECAY) / (i + DECAY) * left * weights
+    return total
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 60])
+def test_the_mean_is_the_slow_one(steps: int) -> None:
+    model, along = nn.Linear(2, 3), models(steps)
+    averaged(model, along).take()
+    torch.testing.assert_close(model.weight.data, slow_mean(along))
+
+
+def test_shares_add_up_to_one() -> None:
+    model = nn.Linear(2, 3)
+    averaged(model, [torch.full((3, 2), 5.0)] * 40).take()
+    torch.testing.assert_close(model.weight.data, torch.full((3, 2), 5.0))
+
+
+def test_most_of_it_is_the_last_tenth() -> None:
+    model = nn.Linear(2, 3)
+    along = [torch.zeros(3, 2)] * 900 + [torch.ones(3, 2)] * 100
+    averaged(model, along).take()
+    assert 0.55 < float(model.weight.data[0, 0]) < 0.75
+
+
+def test_own_weights_come_back_after_use() -> None:
+    model, along = nn.Linear(2, 3), models(9)
+    average = averaged(model, along)
+    with average.in_use():
+        torch.testing.assert_close(model.weight.data, slow_mean(along))
+    assert torch.equal(model.weight.data, along[-1])
+
+
+def test_own_weights_come_back_after_a_failure() -> None:
+    model, along = nn.Linear(2, 3), models(9)
+    with pytest.raises(ZeroDivisionError), averaged(model, along).in_use():
+        raise ZeroDivisionError
+    assert torch.equal(model.weight.data, along[-1])
+
+
+def test_a_resumed_mean_is_the_same_to_the_last_bit() -> None:
+    along = models(30)
+    model, whole = nn.Linear(2, 3), nn.Linear(2, 3)
+    averaged(whole, along).take()
+    first = averaged(model, along[:13])
+    kept = {name: value.clone() for name, value in first.state().items()}
+    second = WeightAverage(model, on=True)
+    second.restore(kept)
+    for weights in along[13:]:
+        model.weight.data.copy_(weights)
+        second.update()
+    second.take()
+    assert torch.equal(model.weight.data, whole.weight.data)
+
+
+def test_off_changes_nothing() -> None:
+    model = nn.Linear(2, 3)
+    average = WeightAverage(model, on=False)
+    before = model.weight.data.clone()
+    model.weight.data += 1
+    average.update()
+    average.take()
+    assert average.state() == {}
+    average.restore({})
+    assert torch.equal(model.weight.data, before + 1)
+
+
+def test_before_the_first_step_the_weights_stay() -> None:
+    model = nn.Linear(2, 3)
+    average = WeightAverage(model, on=True)
+    model.weight.data += 1
+    now = model.weight.data.clone()
+    average.take()
+    assert torch.equal(model.weight.data, now)
+
+
+def test_sparse_tables_are_left_out() -> None:
+    model = nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Linear(2, 1))
+    assert "0.weight" not in WeightAverage(model, on=True).state()
+    assert "1.weight" in WeightAverage(model, on=True).state()
