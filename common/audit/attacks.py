@@ -11,13 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from florist.common.audit.attacks_on_embeddings import embedding_collision, embedding_drift
-from florist.common.audit.attacks_on_gradients import (
-    flips,
-    gradient_direction,
-    gradient_norm,
-    label_likelihood,
-)
+from florist.common.audit import attacks_on_embeddings as on_embeddings
+from florist.common.audit import attacks_on_gradients as on_gradients
 from florist.common.audit.spectral import spectral
 from florist.common.training.registry import Registry
 
@@ -40,13 +35,18 @@ class Attack(Generic[V]):
 #: By the passive party, on labels.
 PASSIVE_ATTACKS: Registry[Attack[PassiveView]] = Registry("attack of the passive party")
 PASSIVE_ATTACKS.register(Attack("spectral", spectral))
-PASSIVE_ATTACKS.register(Attack("gradient-norm", gradient_norm))
-PASSIVE_ATTACKS.register(Attack("gradient-direction", gradient_direction))
-PASSIVE_ATTACKS.register(Attack("flips", flips))
-PASSIVE_ATTACKS.register(Attack("label-likelihood", label_likelihood))
+PASSIVE_ATTACKS.register(Attack("gradient-norm", on_gradients.gradient_norm))
+PASSIVE_ATTACKS.register(Attack("gradient-direction", on_gradients.gradient_direction))
+PASSIVE_ATTACKS.register(Attack("flips", on_gradients.flips))
+PASSIVE_ATTACKS.register(Attack("label-likelihood", on_gradients.label_likelihood))
+PASSIVE_ATTACKS.register(Attack("memorisation", on_gradients.memorisation))
 
 #: By the active party, on features.
 ACTIVE_ATTACKS: Registry[Attack[ActiveView]] = Registry("attack of the active party")
 ACTIVE_ATTACKS.register(Attack("spectral", spectral))
-ACTIVE_ATTACKS.register(Attack("embedding-collision", embedding_collision))
-ACTIVE_ATTACKS.register(Attack("embedding-drift", embedding_drift))
+ACTIVE_ATTACKS.register(Attack("embedding-collision", on_embeddings.embedding_collision))
+ACTIVE_ATTACKS.register(Attack("embedding-twin", on_embeddings.embedding_twin))
+ACTIVE_ATTACKS.register(Attack("embedding-donor", on_embeddings.embedding_donor))
+ACTIVE_ATTACKS.register(Attack("embedding-drift", on_embeddings.embedding_drift))
+ACTIVE_ATTACKS.register(Attack("label-likelihood", on_embeddings.label_likelihood))
+ACTIVE_ATTACKS.register(Attack("memorisation", on_embeddings.memorisation))

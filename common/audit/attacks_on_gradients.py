@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from florist.common.audit.view import relative
+from florist.common.audit.likelihood import label_lifts
+from florist.common.audit.view import lengths, quantiles, relative
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +26,7 @@ if TYPE_CHECKING:
 
 def gradient_norm(view: PassiveView) -> Floats:
     """Length of the gradient, in means of its batch: labels drawn by the model surprise it less."""
-    return view.means(
-        (step.ranks, relative(np.linalg.norm(step.gradients.astype(np.float64), axis=1)))
-        for step in view.steps
-    )
+    return view.means((step.ranks, relative(lengths(step.gradients))) for step in view.steps)
 
 
 def gradient_direction(view: PassiveView) -> Floats:
@@ -58,38 +53,44 @@ def flips(view: PassiveView) -> Floats:
 
 
 def label_likelihood(view: PassiveView) -> Floats:
-    """Logarithm of P(inferred label | embedding), with P fitted to this party's own rows.
+    """How much better the inferred label fits this party's embedding than any label would.
 
-    Per epoch, since embeddings of different epochs are not comparable. A row is judged by a fit to
-    the other half of the rows; NaN where all of those have one label.
+    Real labels belong to the features; synthetic ones may ignore them. NaN where all rows look as
+    if they had one label.
     """
+    return view.means(inferred_label_lifts(view))
+
+
+def inferred_label_lifts(view: PassiveView) -> Iterator[tuple[Ranks, Floats]]:
+    """Epoch by epoch, since embeddings of two are not comparable: `label_lifts` of own UIDs."""
     own = view.is_own()
-    labels = [label for _, label in inferred_labels(view)]
-
-    def likelihoods() -> Iterator[tuple[Ranks, Floats]]:
-        first = 0
-        for steps in view.epochs():
-            ranks = np.concatenate([step.ranks for step in steps])
-            mine = own[ranks]
-            yield from _cross_fitted(
-                ranks[mine],
-                np.concatenate([step.embeddings[own[step.ranks]] for step in steps]),
-                np.concatenate(labels[first : first + len(steps)])[mine],
-            )
-            first += len(steps)
-
-    return view.means(likelihoods())
+    labels = (label for _, label in inferred_labels(view))
+    for steps in view.epochs():
+        ranks = np.concatenate([step.ranks for step in steps])
+        mine = own[ranks]
+        yield from label_lifts(
+            ranks[mine],
+            np.concatenate([step.embeddings for step in steps])[mine],
+            np.concatenate([next(labels) for _ in steps])[mine].astype(np.int64),
+        )
 
 
-def _cross_fitted(ranks: Ranks, rows: Rows, labels: Labels) -> Iterator[tuple[Ranks, Floats]]:
-    even = ranks % 2 == 0  # ranks are in random order
-    for judged in (even, ~even):
-        if judged.any() and 0 < labels[~judged].sum() < (~judged).sum():
-            model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-            model.fit(rows[~judged], labels[~judged])
-            chosen = labels[judged].astype(np.int64)
-            given = model.predict_log_proba(rows[judged])[np.arange(len(chosen)), chosen]
-            yield ranks[judged], given.astype(np.float64)
+def memorisation(view: PassiveView) -> Floats:
+    """How much less the label surprises the model in the last epoch than in the first.
+
+    A model that remembers rows remembers those it learns from: with masking, those with real
+    labels. NaN where a UID was seen once.
+    """
+    return -view.changes(surprises(view))
+
+
+def surprises(view: PassiveView) -> Iterator[tuple[Ranks, Floats]]:
+    """Step by step, how long the gradient is among those of the same inferred label: 0 to 1."""
+    for step, (ranks, labels) in zip(view.steps, inferred_labels(view), strict=True):
+        found = np.empty(len(ranks))
+        for label in (labels, ~labels):
+            found[label] = quantiles(lengths(step.gradients[label]))
+        yield ranks, found
 
 
 def inferred_labels(view: PassiveView) -> Iterator[tuple[Ranks, Labels]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.audit.view import ActiveStep, PassiveStep
+from florist.common.audit.view import ActiveStep, PassiveStep, relative
 from florist.common.evaluation.metrics import auc
 
 if TYPE_CHECKING:
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def spectral(view: PassiveView | ActiveView) -> Floats:
-    """Minus the mean over epochs of a UID's score in its batch."""
-    return view.means((step.ranks, -outlyingness(_points(step))) for step in view.steps)
+    """Minus the mean over epochs of a UID's score, in means of its batch.
+
+    Batches, and still more epochs, differ in scale: without a common one, one epoch would decide.
+    """
+    return view.means((step.ranks, -relative(outlyingness(points(step)))) for step in view.steps)
 
 
 def spectral_auc(view: PassiveView | ActiveView, is_real: npt.NDArray[np.bool_]) -> float:
@@ -39,7 +42,7 @@ def spectral_auc(view: PassiveView | ActiveView, is_real: npt.NDArray[np.bool_])
         NaN if no batch has both kinds.
     """
     found = [
-        auc(~is_real[step.ranks], outlyingness(_points(step)))
+        auc(~is_real[step.ranks], outlyingness(points(step)))
         for step in view.steps
         if is_real[step.ranks].any() and not is_real[step.ranks].all()
     ]
@@ -54,7 +57,8 @@ def outlyingness(points: Floats) -> Floats:
     return distances
 
 
-def _points(step: PassiveStep | ActiveStep) -> Floats:
+def points(step: PassiveStep | ActiveStep) -> Floats:
+    """What the attack looks at, row by row."""
     if isinstance(step, PassiveStep):
         return step.gradients.astype(np.float64)
     known = np.isfinite(step.labels)

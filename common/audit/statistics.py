@@ -1,7 +1,8 @@
 """How well scores tell real from synthetic: AUC and true positive rates, with intervals.
 
-Intervals are those of a bootstrap that draws UIDs anew, the real and the synthetic ones apart.
-Among equal scores both kinds come at an even pace, as if an attacker chose at random.
+Intervals are those of a bootstrap that draws UIDs anew, the real and the synthetic ones apart. For
+them, not for the figures, neighbouring scores count as equal if there are many, except at both
+ends. Among equal scores both kinds come at an even pace, as if an attacker chose at random.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy.typing as npt
 
@@ -25,8 +26,8 @@ FALSE_POSITIVE_RATES = (0.01, 0.001)
 #: The share of bootstrap samples that an interval covers.
 CONFIDENCE = 0.95
 
-#: Numbers that a block of bootstrap samples may hold.
-_BLOCK = 2**22
+#: Scores that the bootstrap tells apart: this many UIDs at each end, and this many groups between.
+_ENDS, _GROUPS = 500, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +96,10 @@ def evaluate(
         drawn = figures
     else:
         size = len(levels)
-        figures = _figures(_histogram(real[None], size), _histogram(synthetic[None], size))
+        counts = np.bincount(real, minlength=size), np.bincount(synthetic, minlength=size)
+        figures = _figures(*(count[None] for count in counts))
         random = np.random.default_rng(seed)
-        drawn = np.concatenate(
-            [
-                _figures(_redrawn(random, real, size, n), _redrawn(random, synthetic, size, n))
-                for n in _blocks(samples, len(values))
-            ]
-        )
+        drawn = _figures(*(_redrawn(random, count, samples) for count in _grouped(*counts)))
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
     estimates = [Estimate(*map(float, row)) for row in zip(figures[0], low, high, strict=True)]
@@ -164,19 +161,21 @@ def _rates(wanted: Counts, others: Counts, rate: float) -> Floats:
     return np.asarray(reached / found[:, -1], dtype=np.float64)
 
 
-def _redrawn(random: np.random.Generator, levels: Counts, size: int, samples: int) -> Counts:
-    chosen = random.integers(len(levels), size=(samples, len(levels)))
-    return _histogram(levels[chosen], size)
+def _redrawn(random: np.random.Generator, counts: Counts, samples: int) -> Counts:
+    """As many UIDs as before, each drawn anew from all: how many are at each score, by sample."""
+    return random.multinomial(counts.sum(), counts / counts.sum(), size=samples)
 
 
-def _histogram(levels: Counts, size: int) -> Counts:
-    """For each row, how often it holds 0, 1, … `size` - 1."""
-    rows = np.arange(len(levels))[:, None] * size
-    return np.bincount((levels + rows).ravel(), minlength=len(levels) * size).reshape(-1, size)
+def _grouped(real: Counts, synthetic: Counts) -> tuple[Counts, Counts]:
+    """The numbers of UIDs at each score, with neighbouring scores taken together between the ends.
 
-
-def _blocks(samples: int, width: int) -> Iterator[int]:
-    """`samples` in parts that fit into memory."""
-    size = max(1, _BLOCK // width)
-    for start in range(0, samples, size):
-        yield min(size, samples - start)
+    In a group are so few that where a rate falls within it does not matter.
+    """
+    both = real + synthetic
+    before = both.cumsum() - both
+    inner = both.sum() - 2 * _ENDS
+    # Of the UIDs before a score, how many groups are full.
+    group = np.clip((before - _ENDS) / max(inner, 1), 0, 1) * _GROUPS // 1
+    outside = (before < _ENDS) | (before >= _ENDS + inner)
+    starts = np.flatnonzero(outside | (np.diff(group, prepend=-1) != 0))
+    return np.add.reduceat(real, starts), np.add.reduceat(synthetic, starts)

@@ -97,6 +97,16 @@ class View(Generic[S]):
         np.divide(total, count, out=mean, where=count > 0)
         return mean[self.uids]
 
+    def changes(self, seen: Iterable[tuple[Ranks, npt.NDArray[np.floating]]]) -> Floats:
+        """As `means`, the last value less the first one; NaN where there were not two."""
+        first = np.full(self.union_size, np.nan)
+        change = np.full(self.union_size, np.nan)
+        for ranks, values in seen:
+            known = ~np.isnan(first[ranks])
+            change[ranks[known]] = (values - first[ranks])[known]
+            first[ranks[~known]] = values[~known]
+        return change[self.uids]
+
 
 class PassiveView(View[PassiveStep]):
     """The passive party attacks: were the labels of its own UIDs real?"""
@@ -114,6 +124,19 @@ def relative(values: Floats) -> Floats:
     """In units of their mean, so that batches and epochs of different scale can be averaged."""
     mean = values.mean() if len(values) else 0.0
     return values / mean if mean > 0 else np.zeros_like(values)
+
+
+def quantiles(values: Floats) -> Floats:
+    """Where each stands among them, from 0 to 1, equals alike: comparable whatever their scale."""
+    _, level, counts = np.unique(values, return_inverse=True, return_counts=True)
+    middles = counts.cumsum() - counts / 2
+    return middles[level] / max(len(values), 1)
+
+
+def lengths(rows: npt.NDArray[np.floating]) -> Floats:
+    """Of each row, which may be in any precision."""
+    found: Floats = np.linalg.norm(rows.astype(np.float64), axis=1)
+    return found
 
 
 def passive_view(
@@ -135,13 +158,18 @@ def active_view(
     labels: npt.NDArray[np.integer],
 ) -> ActiveView:
     """From what crossed a link, recorded on either side of it; `labels` are those of `uids`."""
-    label_of = np.full(schedule.union_size, np.nan, dtype=np.float32)
+    return as_active(passive_view(records, schedule, wire, uids), uids, labels)
+
+
+def as_active(view: PassiveView, uids: Ranks, labels: npt.NDArray[np.integer]) -> ActiveView:
+    """What the active party saw in the same steps; embeddings are in memory once."""
+    label_of = np.full(view.union_size, np.nan, dtype=np.float32)
     label_of[uids] = labels
     steps = [
-        ActiveStep(whole.epoch, whole.ranks, whole.embeddings, label_of[whole.ranks])
-        for whole in _exchanges(records, schedule, wire)
+        ActiveStep(step.epoch, step.ranks, step.embeddings, label_of[step.ranks])
+        for step in view.steps
     ]
-    return ActiveView(schedule.union_size, uids, steps)
+    return ActiveView(view.union_size, uids, steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -1,51 +1,114 @@
-"""Attacks of the active party, on embeddings with planted copies and planted changes."""
+"""Attacks of the active party, on embeddings with planted copies, changes and labels."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from florist.common.audit import attacks_on_embeddings
+from florist.common.audit import neighbours
 from florist.common.audit.attacks import ACTIVE_ATTACKS
 from florist.common.audit.attacks_on_embeddings import (
     embedding_collision,
+    embedding_donor,
     embedding_drift,
-    nearest_distances,
+    embedding_twin,
+    label_likelihood,
+    memorisation,
 )
 from florist.common.audit.statistics import evaluate
-from tests.unit.audit.views import active, half_real, tells_nothing
+from tests.unit.audit.views import BATCH, active, half_real, in_float16, tells_nothing
 
-SIZE, WIDTH = 600, 6
+Array = npt.NDArray[Any]
 
-
-@pytest.mark.parametrize("block", [1, 100, 2**24])
-def test_nearest_by_comparing_all(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attacks_on_embeddings, "_BLOCK", block)
-    points = np.random.default_rng(0).normal(50, 1, size=(80, 4)).astype(np.float32)
-    points[70] = points[3]
-    chosen = np.array([3, 70, 0, 12, 79])
-    everywhere = np.linalg.norm(points[chosen, None].astype(float) - points, axis=2)
-    everywhere[np.arange(5), chosen] = np.inf
-    found = nearest_distances(points, chosen)
-    assert found == pytest.approx(everywhere.min(axis=1))
-    assert found[:2].tolist() == [0, 0]
+SIZE, OWN, WIDTH = 900, 600, 12
 
 
-def test_collision_finds_copies_of_rows_of_others() -> None:
+def copied(noise: float, epochs: int = 3) -> tuple[Array, Array, Array]:
+    """Embeddings in which the synthetic ones of the first `OWN` UIDs copy others.
+
+    Also the truth, and the donor of each copy. Rows differ in three directions only; each epoch has
+    weights of its own, and noise on all.
+    """
     random = np.random.default_rng(0)
-    own = np.arange(400)
-    is_real = half_real(SIZE)
-    copies = own[~is_real[own]]
-    rows = random.normal(size=(SIZE, WIDTH))
-    rows[copies] = rows[random.integers(400, SIZE, len(copies))]  # donors that are not ours
-    embeddings = np.stack([rows, 3 * rows]) + 1e-3 * random.normal(size=(2, SIZE, WIDTH))
+    is_real = half_real(SIZE) | (np.arange(SIZE) >= OWN)
+    copies = np.flatnonzero(~is_real)
+    rows = random.normal(size=(SIZE, 3))
+    donors = random.choice(np.flatnonzero(is_real), len(copies))
+    rows[copies] = rows[donors]
+    weights = random.normal(size=(3, WIDTH)) + 0.3 * random.normal(size=(epochs, 3, WIDTH))
+    embeddings = rows @ weights
+    deviation = embeddings.std(axis=1, keepdims=True)
+    noisy = embeddings + noise * deviation * random.normal(size=embeddings.shape)
+    return noisy, is_real, donors
+
+
+def auc_of(scores: Array, is_real: Array) -> float:
+    return evaluate("any", scores, is_real, samples=2).auc.value
+
+
+def test_collision_finds_copies_but_suspects_donors_too() -> None:
+    embeddings, is_real, donors = copied(noise=1e-3)
+    own = np.arange(OWN)
     scores = embedding_collision(active(embeddings, uids=own))
     assert scores.shape == own.shape
-    assert evaluate("embedding-collision", scores, is_real[own]).auc.value > 0.99
+    has_twin = ~is_real[own] | np.isin(own, donors)
+    assert auc_of(-scores, has_twin) > 0.99
+    # Real people who were copied look like copies: so many pairs are even.
+    copied_share = np.isin(own, donors)[is_real[own]].mean()
+    assert auc_of(scores, is_real[own]) == pytest.approx(1 - copied_share / 2, abs=0.05)
 
 
-def test_one_embedding_alone_collides_with_nothing() -> None:
-    assert np.isnan(embedding_collision(active(np.ones((1, 1, 2))))).all()
+def test_a_twin_among_the_peers_own_is_proof() -> None:
+    embeddings, is_real, donors = copied(noise=1e-3)
+    own = np.arange(OWN)
+    result = evaluate("any", embedding_donor(active(embeddings, uids=own)), is_real[own])
+    share = (donors >= OWN).mean()
+    assert result.finds_synthetic[0.01].value == pytest.approx(share, abs=0.05)
+    assert result.finds_real[0.01].value < 0.05
+
+
+def test_epochs_together_see_through_noise() -> None:
+    embeddings, is_real, _ = copied(noise=0.2, epochs=4)
+    own = np.arange(OWN)
+    view = active(embeddings, uids=own)
+    by_epoch, together = embedding_collision(view), embedding_twin(view)
+    assert auc_of(by_epoch, is_real[own]) < 0.65
+    assert auc_of(together, is_real[own]) > auc_of(by_epoch, is_real[own]) + 0.05
+    assert auc_of(embedding_donor(view), is_real[own]) > 0.63
+
+
+def test_after_one_epoch_donors_are_sought_within_it() -> None:
+    embeddings, is_real, _ = copied(noise=1e-3, epochs=1)
+    view = active(embeddings, uids=np.arange(OWN))
+    assert auc_of(embedding_donor(view), is_real[:OWN]) > 0.65
+    assert np.isnan(embedding_twin(view)).all()
+
+
+def test_without_uids_of_the_peer_alone_no_donor_is_known() -> None:
+    assert np.isnan(embedding_donor(active(copied(0.1)[0]))).all()
+
+
+def test_few_embeddings_collide_with_nothing() -> None:
+    for size in (1, 2, 10):
+        view = active(np.ones((1, size, 2)))
+        assert np.isnan(embedding_collision(view)).all()
+        assert np.isnan(embedding_donor(view)).all()
+
+
+def test_large_views_are_judged_by_a_fixed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "JUDGED", 50)
+    embeddings, _, _ = copied(0.1)
+    view = active(embeddings, uids=np.arange(OWN))
+    judged = [~np.isnan(attack(view)) for attack in (embedding_collision, embedding_donor)]
+    assert judged[0].sum() == 50
+    assert np.array_equal(judged[0], judged[1])
+    monkeypatch.undo()
+    everyone = embedding_collision(view)
+    monkeypatch.setattr(neighbours, "JUDGED", 50)
+    assert embedding_collision(view)[judged[0]] == pytest.approx(everyone[judged[0]])
 
 
 def test_drift_finds_features_that_are_drawn_anew() -> None:
@@ -72,7 +135,62 @@ def test_one_epoch_shows_no_drift() -> None:
     assert np.isnan(embedding_drift(active(np.ones((1, 30, 2))))).all()
 
 
+def labelled(strengths: tuple[float, ...]) -> tuple[Array, Array, Array]:
+    """Embeddings that lean to their label, by a strength for each epoch, where they are real."""
+    random = np.random.default_rng(4)
+    is_real = half_real(SIZE)
+    labels = (random.random(SIZE) < 0.3).astype(float)
+    rows = random.normal(size=(len(strengths), SIZE, WIDTH))
+    hint = np.where(is_real, labels, random.permutation(labels)) - 0.3
+    rows[..., 0] += np.asarray(strengths)[:, None] * hint
+    return rows, labels, is_real
+
+
+def test_likelihood_finds_features_that_fit_the_label() -> None:
+    rows, labels, is_real = labelled((3, 3))
+    scores = label_likelihood(active(rows, labels))
+    assert evaluate("any", scores, is_real).auc.low > 0.6
+    # The rarer a label, the more it says that features fit it.
+    assert scores[is_real & (labels == 1)].mean() > scores[is_real & (labels == 0)].mean()
+
+
+def test_memorisation_finds_what_fits_better_and_better() -> None:
+    rows, labels, is_real = labelled((0, 1, 3))
+    assert evaluate("any", memorisation(active(rows, labels)), is_real).auc.low > 0.55
+    rows, labels, is_real = labelled((3, 3))
+    assert evaluate("any", memorisation(active(rows, labels)), is_real).auc.low < 0.5
+    assert np.isnan(memorisation(active(rows[:1], labels))).all()
+
+
+def test_without_labels_nothing_fits_them() -> None:
+    view = active(np.zeros((2, 50, 3)), np.full(50, np.nan))
+    assert np.isnan(label_likelihood(view)).all()
+    assert np.isnan(memorisation(view)).all()
+
+
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
 def test_nothing_is_found_where_nothing_is(name: str) -> None:
-    view = active(np.random.default_rng(2).normal(size=(3, SIZE, WIDTH)))
+    random = np.random.default_rng(2)
+    rows, labels = random.normal(size=(3, SIZE, WIDTH)), random.random(SIZE) < 0.3
+    view = active(rows, labels, np.arange(OWN))
     assert tells_nothing(ACTIVE_ATTACKS[name].score(view))
+
+
+@pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
+def test_half_precision_is_enough(name: str) -> None:
+    rows, labels, _ = labelled((1, 2))
+    view = active(40 * rows, labels, np.arange(OWN))
+    exact, rounded = (ACTIVE_ATTACKS[name].score(v) for v in (view, in_float16(view)))
+    assert rounded.dtype == np.float64
+    assert np.corrcoef(exact, rounded)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
+def test_a_run_may_break_off(name: str) -> None:
+    rows, labels, _ = labelled((1, 2))
+    view = active(rows, labels, np.arange(OWN))
+    for steps in (0, 1, SIZE // BATCH + 2):
+        cut = type(view)(view.union_size, view.uids, view.steps[:steps])
+        scores = ACTIVE_ATTACKS[name].score(cut)
+        assert scores.shape == view.uids.shape
+        assert not np.isinf(scores).any()

@@ -16,9 +16,10 @@ from florist.common.audit.attacks_on_gradients import (
     gradient_norm,
     inferred_labels,
     label_likelihood,
+    memorisation,
 )
 from florist.common.audit.statistics import evaluate
-from tests.unit.audit.views import half_real, passive, tells_nothing
+from tests.unit.audit.views import BATCH, half_real, in_float16, passive, tells_nothing
 
 Array = npt.NDArray[Any]
 
@@ -116,6 +117,43 @@ def test_likelihood_finds_labels_that_ignore_the_features() -> None:
     result = evaluate("label-likelihood", label_likelihood(view), is_real[uids])
     assert result.real + result.synthetic == len(uids)
     assert result.auc.low > 0.55
+
+
+def test_memorisation_finds_labels_that_surprise_less_and_less() -> None:
+    is_real = half_real(SIZE)
+    labels = repeated(drawn_labels())
+    learned = np.where(is_real, 1, 0) * np.array([[0.0], [0.3], [0.6]])
+    predictions = 0.3 + learned * (labels - 0.3)
+    result = evaluate("any", memorisation(passive(gradients_of(labels, predictions))), is_real)
+    assert result.auc.low > 0.8
+    assert np.isnan(memorisation(passive(gradients_of(labels[:1])))).all()
+
+
+def test_likelihood_counts_against_the_frequency_of_a_label() -> None:
+    """A rare label that fits says more than a frequent one, and is no sign of a bad fit."""
+    features = np.random.default_rng(5).normal(size=(SIZE, 3))
+    labels = (features[:, 0] > 1).astype(float)
+    view = passive(gradients_of(repeated(labels)), np.tile(features, (EPOCHS, 1, 1)))
+    scores = label_likelihood(view)
+    assert scores[labels == 1].mean() > scores[labels == 0].mean() > 0
+
+
+@pytest.mark.parametrize("name", PASSIVE_ATTACKS.names)
+def test_half_precision_is_enough(name: str) -> None:
+    view = passive(gradients_of(np.stack([drawn_labels(seed=seed) for seed in range(EPOCHS)])))
+    exact, rounded = (PASSIVE_ATTACKS[name].score(v) for v in (view, in_float16(view)))
+    assert rounded.dtype == np.float64
+    assert np.corrcoef(exact, rounded)[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("name", PASSIVE_ATTACKS.names)
+def test_a_run_may_break_off(name: str) -> None:
+    view = passive(gradients_of(repeated(drawn_labels())))
+    for steps in (0, 1, SIZE // BATCH + 2):
+        cut = type(view)(view.union_size, view.uids, view.steps[:steps])
+        scores = PASSIVE_ATTACKS[name].score(cut)
+        assert scores.shape == view.uids.shape
+        assert not np.isinf(scores).any()
 
 
 def test_likelihood_needs_both_labels() -> None:

@@ -7,18 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
-from florist.cli import simulation
-from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, observe
 from florist.common.agreement import TrainingAgreement
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.statistics import evaluate
-from florist.common.audit.view import active_view, passive_view
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import RecordingLink
 from florist.common.data.features import Features
-from florist.common.training.blocks import Wire
 from florist.common.training.settings import Model, Optimiser
 
 if TYPE_CHECKING:
@@ -70,26 +64,13 @@ def audited(name: str) -> Audited:
         }
     )
     how = SimulationSettings(agreement, Model(hidden=[16, 8]), Optimiser(learning_rate=3e-3))
-    active, passive = linked_pair()
-    recorder = RecordingLink(passive)
-    world = make_world()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulation, "linked_pair", lambda: (active, recorder))
-        _, trained = simulate(world, HOLDINGS, None, how)
-    tables = [
-        simulation._setup(world, HOLDINGS, None, how, "active").parts.train,
-        simulation._setup(world, HOLDINGS, None, how, "passive").parts.train,
-    ]
-    of_active, of_passive = (table.membership.row_of_rank for table in tables)
-    actives, passives = np.flatnonzero(of_active >= 0), np.flatnonzero(of_passive >= 0)
-    labels = tables[0].labels
-    assert labels is not None
-    seen = (recorder.records, trained.run.schedule, Wire("float32", agreement.cut_width))
+    seen = observe(make_world(), HOLDINGS, None, how).seen
+    assert seen is not None
     return Audited(
-        passive_view(*seen, passives),
-        of_active[passives] >= 0,
-        active_view(*seen, actives, labels[of_active[actives]]),
-        of_passive[actives] >= 0,
+        seen.passive,
+        seen.has_label[seen.passive.uids],
+        seen.active,
+        seen.has_features[seen.active.uids],
     )
 
 

@@ -104,15 +104,38 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     assert 0.88 <= covered / 200 <= 0.99
 
 
-def test_intervals_do_not_depend_on_blocks_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_are_those_of_drawing_uids_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the obvious way, with scores told apart and with scores in groups."""
     random = np.random.default_rng(0)
-    scores, is_real = random.normal(size=300), np.arange(300) < 150
-    whole = evaluate("any", scores, is_real, samples=400)
-    assert whole == evaluate("any", scores, is_real, samples=400)
-    monkeypatch.setattr(statistics, "_BLOCK", 1000)
-    parts = evaluate("any", scores, is_real, samples=400)
-    assert parts.auc.value == whole.auc.value
-    assert parts.auc.low == pytest.approx(whole.auc.low, abs=0.02)
+    is_real = np.arange(3000) < 1000
+    scores = random.normal(size=3000) + 0.5 * is_real
+    parts = np.flatnonzero(is_real), np.flatnonzero(~is_real)
+    drawn = []
+    for _ in range(400):
+        chosen = np.concatenate([random.choice(part, len(part)) for part in parts])
+        result = evaluate("any", scores[chosen], is_real[chosen], samples=1)
+        drawn.append([result.auc.value, result.finds_real[0.01].value])
+    expected = np.quantile(drawn, [0.025, 0.975], axis=0).T
+    for ends, groups in ((500, 1000), (20, 100), (5000, 1)):
+        monkeypatch.setattr(statistics, "_ENDS", ends)
+        monkeypatch.setattr(statistics, "_GROUPS", groups)
+        result = evaluate("any", scores, is_real, samples=1000)
+        for estimate, ends_of in zip((result.auc, result.finds_real[0.01]), expected, strict=True):
+            assert [estimate.low, estimate.high] == pytest.approx(ends_of, abs=0.01)
+        assert result == evaluate("any", scores, is_real, samples=1000)
+
+
+@given(SCORED, st.integers(0, 60), st.integers(1, 20))
+def test_grouping_loses_no_uid(rows: list[tuple[bool, float]], ends: int, groups: int) -> None:
+    truth, scores = (np.array(column) for column in zip(*rows, strict=True))
+    levels = np.unique(scores)
+    counts = [(scores[kind][:, None] == levels).sum(axis=0) for kind in (truth, ~truth)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "_ENDS", ends)
+        patch.setattr(statistics, "_GROUPS", groups)
+        found = statistics._grouped(*counts)
+    assert [group.sum() for group in found] == [count.sum() for count in counts]
+    assert len(found[0]) == len(found[1]) <= len(levels)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from florist.common.audit.view import active_view, passive_view
+from florist.common.audit.view import active_view, lengths, passive_view, quantiles
 from florist.common.channel.recording import Direction, Record
 from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
 from florist.common.training.blocks import Wire, micro_batches
@@ -88,3 +88,25 @@ def test_means_are_over_sightings_and_in_the_order_of_uids() -> None:
     ]
     assert np.array_equal(view.means(seen), [5.0, np.nan, 1.5], equal_nan=True)
     assert view.is_own().tolist() == [True, False, True, True, False]
+
+
+def test_changes_are_from_the_first_sighting_to_the_last() -> None:
+    uids = np.array([0, 2, 3])
+    view = passive(np.zeros((1, 5, 1)), uids=uids)
+    seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = [
+        (np.array([3, 0]), np.array([1.0, 5.0])),
+        (np.array([1, 3]), np.array([9.0, 2.0])),
+        (np.array([3, 1]), np.array([7.0, 8.0])),
+    ]
+    assert np.array_equal(view.changes(seen), [np.nan, np.nan, 6.0], equal_nan=True)
+
+
+def test_quantiles_count_those_below_and_half_of_the_equal() -> None:
+    values = np.array([3.0, 1.0, 3.0, 9.0, 3.0, 0.0])
+    by_hand = [((values < value).sum() + (values == value).sum() / 2) / 6 for value in values]
+    assert quantiles(values) == pytest.approx(by_hand)
+    assert len(quantiles(values[:0])) == 0
+
+
+def test_lengths_do_not_overflow_in_half_precision() -> None:
+    assert lengths(np.full((1, 4), 5e4, dtype=np.float16)) == pytest.approx([1e5], rel=1e-3)

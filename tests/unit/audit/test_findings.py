@@ -1,0 +1,159 @@
+"""Limits and verdicts of a self-audit, and the file that they are kept in."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from florist.common.audit.findings import (
+    FEWEST,
+    FEWEST_FOR_RATES,
+    AuditRecord,
+    Figures,
+    Finding,
+    excesses,
+    shown,
+    verdict,
+)
+from florist.common.audit.statistics import Estimate, evaluate
+from florist.common.errors import ConfigurationError, StoppedByPolicy
+from florist.common.training.settings import Audit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NONE = Audit(warn_above=None, warn_tpr_above=None)
+
+
+def finding(auc: float, *, low: float, tpr: float | None = None, attack: str = "flips") -> Finding:
+    rate = None if tpr is None else Estimate(tpr, tpr - 0.01, tpr + 0.01)
+    return Finding(attack, Estimate(auc, low, 1.0), rate)
+
+
+def found(real: int, synthetic: int, shift: float = 0.0) -> Finding | None:
+    random = np.random.default_rng(1)
+    truth = np.arange(real + synthetic) < real
+    return Finding.of(evaluate("any", random.normal(size=len(truth)) + shift * truth, truth))
+
+
+def test_few_rows_are_not_told_of() -> None:
+    assert found(FEWEST - 1, 5000) is None
+    assert found(5000, FEWEST - 1) is None
+    some = found(FEWEST, FEWEST)
+    assert some is not None
+    assert some.tpr is None
+    many = found(FEWEST_FOR_RATES, FEWEST_FOR_RATES)
+    assert many is not None
+    assert many.tpr is not None
+
+
+def test_figures_are_folded_and_rounded() -> None:
+    leak = found(2000, 2000, shift=-2.0)
+    assert leak is not None
+    assert leak.auc.low > 0.9
+    assert leak.tpr is not None
+    for value in (leak.auc.value, leak.auc.low, leak.tpr.value):
+        assert value == round(value, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "one", "expected"),
+    [
+        (Audit(warn_above=0.6), finding(0.7, low=0.61), "warn"),
+        (Audit(warn_above=0.6), finding(0.7, low=0.59), "fine"),
+        (Audit(warn_above=0.6, stop_above=0.65), finding(0.7, low=0.61), "warn"),
+        (Audit(warn_above=0.6, stop_above=0.65), finding(0.7, low=0.66), "stop"),
+        (Audit(warn_above=None, stop_above=0.65), finding(0.7, low=0.61), "fine"),
+        (Audit(warn_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.07), "warn"),
+        (Audit(warn_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.055), "fine"),
+        (Audit(stop_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.07), "stop"),
+        (Audit(stop_tpr_above=0.05), finding(0.5, low=0.5), "fine"),
+        (NONE, finding(1.0, low=1.0, tpr=0.9), "fine"),
+    ],
+)
+def test_a_limit_is_passed_with_the_whole_interval(
+    settings: Audit, one: Finding, expected: str
+) -> None:
+    harmless = finding(0.5, low=0.5, tpr=0.01, attack="spectral")
+    assert verdict([harmless, one], settings) == expected
+    assert verdict([harmless], settings) == "fine"
+
+
+def test_the_strongest_excess_comes_first_and_names_its_setting() -> None:
+    weak, strong = finding(0.7, low=0.65, attack="weak"), finding(0.9, low=0.8, tpr=0.3)
+    above = list(excesses([weak, strong], Audit(stop_above=0.6, stop_tpr_above=0.1), "stop"))
+    assert [(one.finding.attack, one.key) for one in above] == [
+        ("flips", "stop_above"),
+        ("flips", "stop_tpr_above"),
+        ("weak", "stop_above"),
+    ]
+    assert "0.90 (0.80" in str(above[0])
+    assert "audit.stop_tpr_above 0.1" in str(above[1])
+
+
+def test_a_figure_is_shown_with_its_interval() -> None:
+    assert shown(Estimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
+
+
+def record() -> AuditRecord:
+    return AuditRecord(
+        "active",
+        Audit(rows=500),
+        followed=480,
+        audits=[
+            Figures(50, "batches", (finding(0.8, low=0.7), finding(0.5, low=0.5, tpr=0.02))),
+            Figures(60, "epochs", (finding(0.55, low=0.52),)),
+            Figures(70, "batches", ()),
+        ],
+    )
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path, whole = tmp_path / "audit.jsonl", record()
+    AuditRecord("active", whole.settings, 480, whole.audits[:1]).begin(path)
+    for figures in whole.audits[1:]:
+        AuditRecord.append(figures, path)
+    assert AuditRecord.load(path) == whole
+    with path.open("a") as file:
+        file.write('{"step": 80, "ov')
+    assert AuditRecord.load(path) == whole
+
+
+def test_a_record_tells_the_newest_and_the_worst() -> None:
+    assert [figures.step for figures in record().last] == [60, 50]
+    assert record().verdict == "warn"
+    summary = record().summary()
+    assert summary["verdict"] == "warn"
+    assert summary["strongest"]["step"] == 60
+    empty = AuditRecord("passive", NONE, 0)
+    assert empty.last == []
+    assert empty.summary() == {"verdict": "fine", "strongest": None}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON\n", "{}\n", '{"format": 1}\n', '{"format": 1}\n[]\n']
+)
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"audit\.jsonl is damaged"):
+        AuditRecord.load(path)
+
+
+def test_a_record_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    record().begin(path)
+    facts = json.loads(path.read_text().splitlines()[0]) | {"format": 99}
+    path.write_text(json.dumps(facts) + "\n")
+    with pytest.raises(ConfigurationError, match="format 99"):
+        AuditRecord.load(path)
+
+
+def test_the_peer_is_told_no_figure() -> None:
+    error = StoppedByPolicy("flips 0.83, above audit.stop_above 0.6")
+    assert error.exit_code == 6
+    assert not any(character.isdigit() for character in error.for_peer)
+    assert "flips" not in error.for_peer

@@ -1,0 +1,59 @@
+"""The view that is kept for a later audit: the same again, for its owner only."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from florist.common.audit.kept_view import load_view, save_view
+from florist.common.audit.recorder import Sighting
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UNION = "ab" * 32
+
+
+def sightings() -> list[Sighting]:
+    random = np.random.default_rng(1)
+    return [
+        Sighting(
+            step,
+            step // 2,
+            random.integers(100, size=size),
+            random.random((size, 3), dtype=np.float32),
+            random.random((size, 3), dtype=np.float32),
+        )
+        for step, size in enumerate((4, 1, 3))
+    ]
+
+
+def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "view.safetensors"
+    save_view(path, sightings()[:1], UNION)
+    save_view(path, sightings(), UNION)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    for found, expected in zip(load_view(path, UNION), sightings(), strict=True):
+        assert (found.step, found.epoch) == (expected.step, expected.epoch)
+        assert np.array_equal(found.ranks, expected.ranks)
+        assert np.array_equal(found.embeddings, expected.embeddings)
+        assert np.array_equal(found.gradients, expected.gradients)
+
+
+def test_another_union_is_refused(tmp_path: Path) -> None:
+    save_view(tmp_path / "view", sightings(), UNION)
+    with pytest.raises(ConfigurationError, match="another union"):
+        load_view(tmp_path / "view", "cd" * 32)
+
+
+def test_a_view_that_was_not_kept_or_is_damaged_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"audit\.keep_view"):
+        load_view(tmp_path / "view", UNION)
+    (tmp_path / "view").write_bytes(b"nothing of the kind")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_view(tmp_path / "view", UNION)

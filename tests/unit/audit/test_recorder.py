@@ -1,0 +1,188 @@
+"""What a self-audit keeps of a run, against all that crossed the link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from florist.common.audit.recorder import Recorder, Sighting, Window, merged
+from florist.common.audit.view import PassiveView, passive_view
+from florist.common.channel.recording import Direction, Record
+from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock, Heartbeat
+from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from florist.common.agreement import WireType
+    from florist.common.messages import Message
+
+    Flags = npt.NDArray[np.bool_]
+
+WIDTH, UNION, EPOCHS = 3, 47, 3
+EVERYONE = np.ones(UNION, dtype=np.bool_)
+#: Batches of 10, the last of an epoch has 7.
+SCHEDULE = Schedule(bytes(32), UNION, batch_size=10, epochs=EPOCHS)
+NO_WINDOW = Window(every=0, rows=100, batch_size=10)
+
+
+def messages(wire: Wire, schedule: Schedule = SCHEDULE) -> list[Message]:
+    """A whole run, with test people after each epoch, in the order of a window of two parts."""
+    random = torch.Generator().manual_seed(1)
+
+    def rows(count: int) -> bytes:
+        return wire.to_bytes(torch.randn(count, WIDTH, generator=random))
+
+    found: list[Message] = []
+    for step in range(schedule.steps):
+        size = len(schedule.batch(*divmod(step, schedule.steps_per_epoch)))
+        parts = list(micro_batches(size, 4))
+        sent = [EmbeddingBlock(step, p.start, rows(p.stop - p.start)) for p in parts]
+        back = [GradientBlock(step, p.start, rows(p.stop - p.start)) for p in parts]
+        found += [sent[0], *(m for pair in zip(sent[1:], back, strict=False) for m in pair)]
+        found.append(back[-1])
+        if (step + 1) % schedule.steps_per_epoch == 0:
+            epoch = step // schedule.steps_per_epoch
+            found += [EmbeddingBlock(epoch, 0, rows(4)), EpochSummary(epoch, 0.5)]
+    return found
+
+
+def all_of_it(wire: Wire, schedule: Schedule = SCHEDULE) -> PassiveView:
+    records = [Record("training", Direction.SENT, m) for m in messages(wire, schedule)]
+    return passive_view(records, schedule, wire, np.arange(UNION))
+
+
+def recorded(
+    wire: Wire, followed: Flags, window: Window = NO_WINDOW, schedule: Schedule = SCHEDULE
+) -> Recorder:
+    recorder = Recorder(schedule, wire, followed, window)
+    for message in messages(wire, schedule):
+        recorder.see(message)
+    return recorder
+
+
+def assert_same(found: list[Sighting], whole: PassiveView, chosen: Flags) -> None:
+    """The chosen UIDs of the whole view, step by step."""
+    expected = [step for step in whole.steps if chosen[step.ranks].any()]
+    assert len(found) == len(expected)
+    for seen, step in zip(found, expected, strict=True):
+        rows = chosen[step.ranks]
+        assert seen.epoch == step.epoch
+        assert np.array_equal(seen.ranks, step.ranks[rows])
+        assert np.array_equal(seen.embeddings, step.embeddings[rows])
+        assert np.array_equal(seen.gradients, step.gradients[rows])
+
+
+@pytest.mark.parametrize("wire_type", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("every", [0, 4])
+def test_who_is_followed_is_kept_in_all_epochs(wire_type: WireType, every: int) -> None:
+    """Whatever else is kept for the last batches."""
+    wire = Wire(wire_type, WIDTH)
+    window = Window(every, rows=15, batch_size=10)
+    whole = all_of_it(wire)
+    assert len(whole.steps) == SCHEDULE.steps
+    assert_same(recorded(wire, EVERYONE, window).followed(), whole, EVERYONE)
+    some = np.arange(UNION) % 3 == 0
+    assert_same(recorded(wire, some, window)._kept, whole, some)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(100, 4), (25, 2), (10, 1), (6, 1)])
+def test_the_last_batches_are_whole_up_to_a_number_of_rows(rows: int, expected: int) -> None:
+    wire = Wire("float32", WIDTH)
+    some = np.arange(UNION) < 5
+    recorder = Recorder(SCHEDULE, wire, some, Window(4, rows, batch_size=10))
+    whole = all_of_it(wire).steps
+    for message in messages(wire):
+        recorder.see(message)
+        if isinstance(message, GradientBlock) and message.step == 7 and message.start == 8:
+            break
+    found = recorder.recent()
+    assert len(found) == expected
+    for seen, step in zip(found, whole[8 - expected : 8], strict=True):
+        assert np.array_equal(seen.ranks, step.ranks[:rows])
+        assert np.array_equal(seen.embeddings, step.embeddings[:rows])
+        assert np.array_equal(seen.gradients, step.gradients[:rows])
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+@pytest.mark.parametrize("rows", [5, 10, 29, 1000])
+def test_a_window_ends_with_each_audit(every: int, rows: int) -> None:
+    window = Window(every, rows, batch_size=10)
+    wanted = min(max(rows // 10, 1), every)
+    for step in range(30):
+        until_audit = next(n for n in range(every) if (step + 1 + n) % every == 0)
+        assert window.holds(step) == (until_audit < wanted)
+    assert not any(Window(0, rows, 10).holds(step) for step in range(30))
+
+
+def test_one_batch_per_epoch_is_not_taken_for_test_people() -> None:
+    """Their blocks then have the number of the step before."""
+    schedule = Schedule(bytes(32), UNION, batch_size=UNION, epochs=4)
+    wire = Wire("float32", WIDTH)
+    recorder = recorded(wire, EVERYONE, schedule=schedule)
+    assert_same(recorder.followed(), all_of_it(wire, schedule), EVERYONE)
+
+
+def test_a_resumed_run_is_kept_from_its_first_step_on() -> None:
+    wire = Wire("float32", WIDTH)
+    recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, first_step=7)
+    for message in messages(wire):
+        recorder.see(message)
+    whole = all_of_it(wire)
+    later = PassiveView(whole.union_size, whole.uids, whole.steps[7:])
+    assert_same(recorder.followed(), later, EVERYONE)
+    assert Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, SCHEDULE.steps).followed() == []
+
+
+def test_what_does_not_fit_is_left_to_others_to_refuse() -> None:
+    wire = Wire("float32", WIDTH)
+    recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW)
+    for message in messages(wire):
+        if isinstance(message, GradientBlock):
+            for bad in (
+                replace(message, step=message.step + 1),
+                replace(message, start=message.start + 1),
+                replace(message, values=b""),
+                replace(message, values=message.values[:-1]),
+                replace(message, values=message.values * 10),
+            ):
+                recorder.see(bad)
+        recorder.see(Heartbeat(1))
+        recorder.see(message)
+    assert_same(recorder.followed(), all_of_it(wire), EVERYONE)
+
+
+def test_what_is_sent_may_be_overwritten() -> None:
+    wire = Wire("float32", WIDTH)
+    recorder = Recorder(SCHEDULE, wire, EVERYONE, Window(3, 100, 10))
+    for message in messages(wire):
+        if isinstance(message, EmbeddingBlock | GradientBlock):
+            buffer = bytearray(message.values)
+            recorder.see(replace(message, values=buffer))  # type: ignore[arg-type]
+            buffer[:] = bytes(len(buffer))
+    assert_same(recorder.followed(), all_of_it(wire), EVERYONE)
+
+
+def test_handfuls_are_put_together_within_an_epoch() -> None:
+    def sighting(step: int, epoch: int, *ranks: int) -> Sighting:
+        rows = np.array(ranks, dtype=np.float32)[:, None]
+        return Sighting(step, epoch, np.array(ranks), rows, -rows)
+
+    parts = [
+        sighting(0, 0, 1, 2),
+        sighting(1, 0, 3),
+        sighting(2, 0, 4, 5, 6),
+        sighting(3, 0, 7),
+        sighting(4, 1, 1, 2),
+    ]
+    found = list(merged(parts, enough=3))
+    assert [seen.ranks.tolist() for seen in found] == [[1, 2, 3], [4, 5, 6], [7], [1, 2]]
+    assert [(seen.step, seen.epoch) for seen in found] == [(0, 0), (2, 0), (3, 0), (4, 1)]
+    for seen in found:
+        assert np.array_equal(seen.embeddings[:, 0], seen.ranks)
+        assert np.array_equal(seen.gradients[:, 0], -seen.ranks)
