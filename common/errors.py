@@ -8,6 +8,7 @@ FloristError
 ├── PeerError              4   the other side
 │   ├── ProtocolViolation  4   it sent what the protocol does not allow
 │   └── PeerFailed         5   it stopped and told us why
+├── StoppedByPolicy        6   our own audit found more than our own limits allow
 ├── InternalError         70   a bug of ours
 └── Interrupted          130   the operator stopped this party
 
@@ -101,6 +102,21 @@ class PeerFailed(PeerError):  # noqa: N818
 
     exit_code = 5
     advice = "The cause is on the peer's side; start again when it is mended there."
+
+
+class StoppedByPolicy(FloristError):  # noqa: N818
+    """What this party sends tells more than its own limits allow."""
+
+    exit_code = 6
+    whose = "policy"
+    advice = (
+        "Agree on settings that tell less and train anew with --force; or raise the limit and go "
+        "on with --resume: the checkpoints are kept. What was sent cannot be taken back."
+    )
+
+    @property
+    def for_peer(self) -> str:
+        return "its operator's privacy policy ended the run"
 
 
 class InternalError(FloristError):

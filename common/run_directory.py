@@ -6,9 +6,17 @@
           alignment.json   sizes, digest of U, agreement, timings, traffic
           ranks.parquet    one row per row of the party's own table: its position in U
       checkpoints/         while training is under way
+      audit/               what the self-audit finds, while it is under way and afterwards
       training/            this party's half of the model with its preprocessing, figures, report
+      evaluation-alignment/
+        alignment.json     as above, of the evaluation tables
+        ranks.parquet      as above; -1 for rows that were kept out of the union
+        draws.key          the secret behind this party's choices, so that they stay the same
+      evaluation/          what the model is worth, estimated without knowing who is shared
+      serving/             where it serves: `secret`, behind its stand-ins; the HTTP service's token
 
-Nothing in it is secret, and nothing tells which own people the peer also has.
+Nothing but `draws.key` and the files of `serving` is secret, and nothing tells which own people the
+peer also has.
 """
 
 from __future__ import annotations
@@ -34,10 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: The tables that are aligned, each by a union of its own.
-TableName = Literal["train", "test"]
+TableName = Literal["train", "test", "evaluation"]
 
 #: Raised when what is written changes so that an older reader would misread it.
 FORMAT = 1
+
+_KEY = "draws.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,18 @@ class Alignment:
     rank_of_row: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EvaluationUnion:
+    """The union of the evaluation tables, kept with the secret of the draws that go with it.
+
+    A person has the same stand-in whenever a model is evaluated on this union. In another one it
+    would have another, and the peer could compare.
+    """
+
+    alignment: Alignment
+    secret: bytes
+
+
 class RunDirectory:
     """Knows where things are, and that nothing finished is lost."""
 
@@ -91,6 +113,18 @@ class RunDirectory:
     @property
     def training(self) -> Path:
         return self.path / "training"
+
+    @property
+    def audit(self) -> Path:
+        return self.path / "audit"
+
+    @property
+    def evaluation_alignment(self) -> Path:
+        return self.path / "evaluation-alignment"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.path / "evaluation"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -131,10 +165,32 @@ class RunDirectory:
         with self.replacing(self.alignment) as folder:
             for table, alignment in alignments.items():
                 (folder / table).mkdir()
-                ranks = pa.table({"rank": pa.array(alignment.rank_of_row)})
-                pq.write_table(ranks, folder / table / "ranks.parquet")
-                text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)
-                (folder / table / "alignment.json").write_text(text + "\n", encoding="utf-8")
+                _write_alignment(folder / table, alignment)
+
+    def save_evaluation_union(self, union: EvaluationUnion) -> None:
+        """Write it whole, readable by its owner only."""
+        with self.replacing(self.evaluation_alignment) as folder:
+            _write_alignment(folder, union.alignment)
+            key = folder / _KEY
+            key.touch(mode=0o600)
+            key.write_bytes(union.secret)
+
+    def load_evaluation_union(self) -> EvaluationUnion | None:
+        """The one of an earlier evaluation, if any.
+
+        Raises:
+            ConfigurationError: it is not one that this release can read.
+        """
+        if not self.evaluation_alignment.exists():
+            return None
+        alignment = self.load_alignment("evaluation")
+        try:
+            secret = (self.evaluation_alignment / _KEY).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self.evaluation_alignment / _KEY} cannot be read: {error.strerror}"
+            ) from None
+        return EvaluationUnion(alignment, secret)
 
     def load_alignment(self, table: TableName = "train") -> Alignment:
         """Read a finished alignment.
@@ -142,7 +198,8 @@ class RunDirectory:
         Raises:
             ConfigurationError: there is none, or it is not one that this release can read.
         """
-        folder = self.alignment / table
+        is_apart = table == "evaluation"
+        folder = self.evaluation_alignment if is_apart else self.alignment / table
         try:
             facts = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
             stored = pq.read_table(folder / "ranks.parquet")
@@ -200,6 +257,13 @@ class RunDirectory:
             raise _unwritable(target, error) from None
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _write_alignment(folder: Path, alignment: Alignment) -> None:
+    ranks = pa.table({"rank": pa.array(alignment.rank_of_row)})
+    pq.write_table(ranks, folder / "ranks.parquet")
+    text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)
+    (folder / "alignment.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _unwritable(target: Path, error: OSError) -> ConfigurationError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from florist.common.audit.self_audit import Beginning, begin_audit
 from florist.common.errors import ConfigurationError
 from florist.common.training.history import History
 from florist.common.training.loop import Half, Run, train
@@ -18,6 +19,8 @@ from florist.common.training.secret_draws import SecretDraws
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from florist.common.audit.findings import AuditRecord
+    from florist.common.audit.self_audit import AuditPlan
     from florist.common.channel.channel import Channel, Link
     from florist.common.progress import Progress
     from florist.common.role import RoleName
@@ -46,6 +49,10 @@ def _nothing(history: History) -> None:
     """Nobody watches."""
 
 
+def _go_on(done: int) -> None:
+    """Nobody audits."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunSetup:
     """All that a run is made from, besides the half."""
@@ -58,6 +65,8 @@ class RunSetup:
     #: Fixed in experiments; None takes the operating system's randomness.
     seed: int | None = None
     on_checkpoint: Callable[[History], None] = _nothing
+    #: Whether and how we audit what we send; None for not at all.
+    audit: AuditPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,6 +75,8 @@ class Trained:
 
     half: Half[Any]
     run: Run
+    #: What we found about ourselves, if we looked.
+    audit: AuditRecord | None = None
 
 
 def train_with_peer(
@@ -80,6 +91,7 @@ def train_with_peer(
 
     Raises:
         ConfigurationError: checkpoints are in the way, or are of another agreement or table.
+        StoppedByPolicy: the self-audit found more than its plan allows.
     """
     agreement = half_setup.parts.agreement
     have = resumable(run_setup)
@@ -96,28 +108,36 @@ def train_with_peer(
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
         draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
-    run = Run(
-        schedule=Schedule(
-            opened.seed,
-            half_setup.parts.train.sizes.union,
-            agreement.batch_size,
-            agreement.epochs,
+    schedule = Schedule(
+        opened.seed,
+        half_setup.parts.train.sizes.union,
+        agreement.batch_size,
+        agreement.epochs,
+    )
+    audit = begin_audit(
+        run_setup.audit,
+        Beginning(
+            role, half_setup.parts, schedule, draws, opened.first_step, run_setup.union_sha256
         ),
+    )
+    run = Run(
+        schedule=schedule,
         draws=draws,
         history=History.from_json(checkpoint.facts["history"]) if checkpoint else History(),
         store=run_setup.store,
         checkpoint_every=agreement.checkpoint_every,
         identity=run_setup.identity,
         on_checkpoint=run_setup.on_checkpoint,
+        after_step=audit.after_step if audit else _go_on,
     )
-    half = make_half(half_setup, channel, run)
+    half = make_half(half_setup, audit.watch(channel) if audit else channel, run)
     if checkpoint is None:
         run_setup.store.clear()
     else:
         half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
     with progress.step("training") as step:
         train(half, run, opened.first_step, step)
-    return Trained(half, run)
+    return Trained(half, run, audit.record if audit else None)
 
 
 def resumable(setup: RunSetup) -> Resumable | None:

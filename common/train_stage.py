@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from safetensors.torch import save_file
-
+from florist.common.audit.self_audit import AuditFolder, AuditPlan
+from florist.common.bundle import Contents, save_bundle
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import fingerprint, read_table
@@ -26,6 +26,8 @@ from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.devices import deterministic, pick_device, set_threads
 from florist.common.training.event_files import EventFiles
 from florist.common.training.feed import Membership
+from florist.common.training.half_state import group
+from florist.common.training.opening import run_name
 from florist.common.training.parts import TableParts, TrainingParts
 from florist.common.training.report import Report, render
 from florist.common.training.synthetic_labels import label_strategy
@@ -35,18 +37,22 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from florist.common.agreement import TrainingAgreement
     from florist.common.align_stage import StageOptions
-    from florist.common.channel.channel import Traffic
     from florist.common.config import PartyConfig
     from florist.common.data.features import Features
     from florist.common.data.labels import Labels
     from florist.common.progress import Progress
     from florist.common.role import Role
     from florist.common.run_directory import Alignment, TableName
+    from florist.common.session import Session
     from florist.common.train_session import Trained
     from florist.common.training.history import History
 
 log = logging.getLogger("florist.train")
+
+#: Below so many, a warning says how to get more.
+FEW_STEPS = 100
 
 STAGE = "train"
 
@@ -69,7 +75,7 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
     runs = RunDirectory(config.run_directory)
     with runs.locked():
         # Two at least: the peer may have been stopped one behind.
-        store = CheckpointStore(runs.checkpoints, max(config.training.checkpoint_keep, 2))
+        store = CheckpointStore(runs.checkpoints, config.training.checkpoint_keep)
         # A result beside checkpoints is that of a run whose peer was stopped before it had its own.
         goes_on = options.resume and bool(store.steps())
         runs.refuse_finished(runs.training, force=options.force or goes_on)
@@ -95,6 +101,7 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
             resume=options.resume,
             seed=config.training.seed,
             on_checkpoint=_watch(config, runs),
+            audit=AuditPlan(config.audit, AuditFolder(runs.audit)),
         )
         resumable(run_setup)
         with meet(role, config, STAGE, plaintext=options.plaintext) as session:
@@ -102,7 +109,7 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
             trained = train_with_peer(
                 session, role.name, role.make_half(), half_setup, run_setup, counted
             )
-            _save(runs, config, prepared, trained, session.traffic, role)
+            _save(runs, config, prepared, trained, session, role)
         store.clear()
     return runs.training
 
@@ -181,6 +188,7 @@ def prepare(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepared:
     if device.type == "cpu":
         deterministic()  # a run that is resumed ends with the same weights to the last bit
     log.info("%s rows, %r, device %s", f"{len(raw):,}", preprocessing, device)
+    _warn_of_few_steps(config.agreement.training, alignment.summary.union_size)
     return Prepared(
         preprocessing,
         TrainingParts(agreement, device, train_parts, test_parts),
@@ -230,7 +238,7 @@ def _save(
     config: PartyConfig,
     prepared: Prepared,
     trained: Trained,
-    traffic: Traffic,
+    session: Session,
     role: Role,
 ) -> None:
     """This party's half with all that is needed to use it, its figures, and a report."""
@@ -257,34 +265,46 @@ def _save(
         calibration=trained.half.calibration_points(),
         comparison=None,
         model=trained.half.describe(),
-        bytes_sent=traffic.sent,
-        bytes_received=traffic.received,
+        bytes_sent=session.traffic.sent,
+        bytes_received=session.traffic.received,
+        audit=trained.audit,
     )
     tensors, _ = trained.half.state()
-    weights = {
-        name.removeprefix("model."): tensor.detach().cpu().contiguous()
-        for name, tensor in tensors.items()
-        if name.startswith("model.")
-    }
+    contents = Contents(
+        role=role.name,
+        run=run_name(trained.run.schedule.seed),
+        agreement=config.agreement,
+        union_sha256=prepared.alignment.summary.union_sha256,
+        model=config.model,
+        weights=group("model", tensors),
+        preprocessing=prepared.preprocessing,
+        calibration=trained.half.calibration(),
+        class_names=prepared.class_names,
+    )
     with runs.replacing(runs.training) as folder:
-        save_file(weights, folder / "model.safetensors")
-        prepared.preprocessing.save(folder / "preprocessing")
+        save_bundle(folder, contents, session)
         _write_json(
-            folder / "model.json",
+            folder / "metrics.json",
             {
-                "release": RELEASE,
-                "role": role.name,
-                "agreement": config.agreement.model_dump(mode="json"),
-                "model": config.model.model_dump(mode="json"),
-                "numeric": len(prepared.preprocessing.numeric_columns),
-                "cardinalities": prepared.preprocessing.cardinalities,
-                "class_names": prepared.class_names,
-                "union_sha256": prepared.alignment.summary.union_sha256,
+                "test": metrics,
+                "epochs": len(history.epochs),
+                "audit": trained.audit.summary() if trained.audit else None,
             },
         )
-        _write_json(folder / "metrics.json", {"test": metrics, "epochs": len(history.epochs)})
         _write_json(folder / "history.json", history.to_json())
         (folder / "report.html").write_text(render(report), encoding="utf-8")
+
+
+def _warn_of_few_steps(agreement: TrainingAgreement, union_size: int) -> None:
+    steps = agreement.epochs * -(-union_size // agreement.batch_size)
+    if steps < FEW_STEPS:
+        log.warning(
+            "only %d steps: a model learns little in less than %d; agree on a smaller "
+            "agreement.training.batch_size than %d",
+            steps,
+            FEW_STEPS,
+            agreement.batch_size,
+        )
 
 
 def _write_json(path: Path, facts: dict[str, Any]) -> None:

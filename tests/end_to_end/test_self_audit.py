@@ -1,0 +1,400 @@
+"""The self-audit in real runs: it stops a leak, leaves a clean run alone, and keeps to itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from florist.active_party.role import ACTIVE
+from florist.cli.ports import free_port
+from florist.cli.tool import app, reported
+from florist.common import train_stage
+from florist.common.align_stage import StageOptions, align
+from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
+from florist.common.audit.findings import AuditRecord
+from florist.common.audit.self_audit import AuditFolder
+from florist.common.channel.channel import CONTROL
+from florist.common.channel.codec import encode
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import Direction, RecordingLink
+from florist.common.config import load_config
+from florist.common.errors import FloristError, Interrupted, PeerFailed, StoppedByPolicy
+from florist.common.messages import Abort, Control, GradientBlock
+from florist.common.progress import NoProgress
+from florist.common.train_stage import train
+from florist.common.training.checkpoint import CheckpointStore
+from florist.passive_party.role import PASSIVE
+from tests.support.parties import QuickClicks, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from florist.common.channel.channel import Link
+    from florist.common.role import RoleName
+
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+BOTH = {"active": ACTIVE, "passive": PASSIVE}
+
+#: The 909 people of the union, in two epochs of this many batches.
+STEPS_PER_EPOCH = 29
+LIMIT = 0.6
+
+LEAKY = {"agreement.training.labels.strategy": "label-minority"}
+#: Labels and features that are drawn like the real ones, whatever the model has learned.
+CLEAN = {
+    "agreement.training.labels.strategy": "label-random-pos",
+    "agreement.training.embedding_noise": 3.0,
+}
+STOP = {"audit.stop_above": LIMIT, "audit.every": 20}
+
+
+# --- both parties in this process, over a link in memory ---
+
+
+@dataclass
+class StopAfter(NoProgress):
+    """An operator who stops the party after so many steps."""
+
+    steps: int
+
+    def advance(self, done: int) -> None:  # noqa: ARG002 - each time is one step
+        self.steps -= 1
+        if not self.steps:
+            raise Interrupted("stopped by the test")
+
+
+@dataclass
+class Both:
+    """A run of both parties: how it ended, and what crossed the link, seen by the passive one."""
+
+    workspace: Workspace
+    options: StageOptions = field(default_factory=StageOptions)
+    #: Steps after which the active party's operator stops it.
+    stop_after: int | None = None
+    link: RecordingLink = field(init=False)
+
+    def run(self) -> dict[RoleName, FloristError | None]:
+        active, passive = linked_pair()
+        self.link = RecordingLink(passive)
+        links: Mapping[RoleName, Link] = {"active": active, "passive": self.link}
+        with ThreadPoolExecutor(2) as both:
+            ends = {role: both.submit(self._end, role, links[role]) for role in ROLES}
+            return {role: end.result(timeout=90) for role, end in ends.items()}
+
+    def _end(self, role: RoleName, link: Link) -> FloristError | None:
+        side = replace(BOTH[role], connect=lambda *_: _lend(link))
+        stops = self.stop_after is not None and role == "active"
+        progress = StopAfter(self.stop_after or 0) if stops else NoProgress()
+        try:
+            train(side, load_config(self.workspace.config(role)), self.options, progress)
+        except FloristError as error:
+            return error
+        return None
+
+
+@contextmanager
+def _lend(link: Link) -> Iterator[Link]:
+    yield link
+    link.close()
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = Workspace.create(tmp_path_factory.mktemp("audit") / "aligned", QuickClicks())
+    with ThreadPoolExecutor(2) as parties:
+        ends = [
+            parties.submit(
+                align, BOTH[role], load_config(workspace.config(role)), StageOptions(), NoProgress()
+            )
+            for role in ROLES
+        ]
+        for end in ends:
+            end.result(timeout=60)
+    return workspace
+
+
+def copy(aligned: Workspace, directory: Path, *changes: dict[str, Any]) -> Workspace:
+    workspace = aligned.copy(directory)
+    address = {"network.address": f"127.0.0.1:{free_port()}"}
+    for role in ROLES:
+        for change in (address, *changes):
+            workspace.configure(role, change)
+    return workspace
+
+
+def record(workspace: Workspace, role: RoleName) -> AuditRecord:
+    return AuditRecord.load(AuditFolder(workspace.run_directory(role).audit).record)
+
+
+def weights(workspace: Workspace, role: RoleName) -> dict[str, torch.Tensor]:
+    return load_file(workspace.run_directory(role).training / "model.safetensors")
+
+
+def assert_same_weights(one: Workspace, other: Workspace) -> None:
+    for role in ROLES:
+        ours, theirs = weights(one, role), weights(other, role)
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.fixture(scope="module")
+def clean_run(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """A run that is to stop if it leaks, and does not; its view is kept."""
+    directory = tmp_path_factory.mktemp("clean") / "copy"
+    run = Both(copy(aligned, directory, CLEAN, STOP, {"audit.keep_view": True}))
+    assert run.run() == {"active": None, "passive": None}
+    return run
+
+
+@pytest.fixture(scope="module")
+def clean(clean_run: Both) -> Workspace:
+    return clean_run.workspace
+
+
+@pytest.fixture(autouse=True)
+def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take longer than the training; the clean run, made before, has them."""
+    monkeypatch.setattr(train_stage, "render", lambda _: "")
+
+
+# --- what it does to a run ---
+
+
+def test_a_clean_run_is_left_alone(clean: Workspace) -> None:
+    attacks = {"active": PASSIVE_ATTACKS.names, "passive": ACTIVE_ATTACKS.names}
+    for role in ROLES:
+        found = record(clean, role)
+        assert [(figures.step, figures.over) for figures in found.audits] == [
+            (20, "batches"),
+            (STEPS_PER_EPOCH, "epochs"),
+            (40, "batches"),
+            (2 * STEPS_PER_EPOCH, "epochs"),
+        ]
+        assert found.verdict == "fine"
+        assert found.followed == 909
+        for figures in found.audits:
+            assert {finding.attack for finding in figures.findings} <= set(attacks[role])
+            assert "spectral" in {finding.attack for finding in figures.findings}
+
+
+def test_a_run_that_leaks_is_stopped(aligned: Workspace, tmp_path: Path) -> None:
+    """At the first audit; checkpoints stay; the peer hears of a policy and of nothing else."""
+    workspace = copy(aligned, tmp_path / "copy", LEAKY)
+    workspace.configure("active", STOP)
+    run = Both(workspace)
+    ends = run.run()
+    stopped, left = ends["active"], ends["passive"]
+    assert isinstance(stopped, StoppedByPolicy)
+    assert "after step 20" in str(stopped)
+    assert f"above audit.stop_above {LIMIT}" in str(stopped)
+    assert "agreement.training.labels" in str(stopped)
+    assert isinstance(left, PeerFailed)
+    assert str(left) == "the peer stopped: its operator's privacy policy ended the run"
+    for role in ROLES:
+        runs = workspace.run_directory(role)
+        assert CheckpointStore(runs.checkpoints, keep=1).steps() == [12, 15, 18]
+        assert not runs.training.exists()
+    assert record(workspace, "active").verdict == "stop"
+    assert_nothing_told(run.link)
+
+
+def assert_nothing_told(link: RecordingLink) -> None:
+    """The passive party received what the protocol knows, and no figure but those of an epoch."""
+    received = [r for r in link.records if r.direction is Direction.RECEIVED]
+    for one in received:
+        if one.channel == CONTROL:
+            assert isinstance(one.message, Control)
+        else:
+            assert not isinstance(one.message, Control)
+            assert "audit" not in type(one.message).__name__.lower()
+    assert any(isinstance(one.message, GradientBlock) for one in received)
+    aborts = [one.message.reason for one in received if isinstance(one.message, Abort)]
+    assert all(not re.search(r"\d|gradient|AUC", reason) for reason in aborts)
+
+
+def test_a_policy_ends_two_processes_with_its_exit_code(aligned: Workspace, tmp_path: Path) -> None:
+    workspace = copy(aligned, tmp_path / "copy", LEAKY)
+    workspace.configure("active", STOP)
+    with workspace.start_warm("active") as active, workspace.start_warm("passive") as passive:
+        assert (active.finish(), passive.finish()) == (6, 5)
+    assert "audit.stop_above" in active.output
+    assert "--resume" in active.output
+    assert "privacy policy" in passive.output
+    assert "audit.stop_above" not in passive.output
+
+
+def test_a_leak_is_warned_of_otherwise(
+    aligned: Workspace,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workspace = copy(aligned, tmp_path / "copy", LEAKY)
+    workspace.configure("active", {"audit.stop_tpr_above": 0.01})  # which few rows cannot pass
+    monkeypatch.setattr(logging.getLogger("florist"), "propagate", True)
+    with caplog.at_level(logging.INFO, logger="florist.audit"):
+        assert Both(workspace).run() == {"active": None, "passive": None}
+    warned = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert any("above audit.warn_above 0.6" in r.getMessage() for r in warned)
+    for line in (r for r in caplog.records if r.name == "florist.audit"):
+        assert re.match(r"self-audit after step \d+: ", line.getMessage())
+    metrics = workspace.run_directory("active").training / "metrics.json"
+    assert json.loads(metrics.read_text())["audit"]["verdict"] == "warn"
+    printed = florist("audit", str(workspace.run_directory("active").path))
+    assert "✗ warn_above" in printed
+    assert "stop_tpr_above 0.01" in printed
+
+
+def test_it_changes_neither_weights_nor_messages(
+    clean_run: Both, aligned: Workspace, tmp_path: Path
+) -> None:
+    workspace = copy(aligned, tmp_path / "copy", CLEAN, {"audit.enabled": False})
+    off = Both(workspace)
+    assert off.run() == {"active": None, "passive": None}
+    assert_same_weights(workspace, clean_run.workspace)
+    assert on_the_line(off.link) == on_the_line(clean_run.link)
+    runs = workspace.run_directory("active")
+    assert not runs.audit.exists()
+    assert json.loads((runs.training / "metrics.json").read_text())["audit"] is None
+
+
+def on_the_line(link: RecordingLink) -> list[bytes]:
+    """All that was sent, then all that was received, in training."""
+    return [
+        encode(r.message)
+        for direction in Direction
+        for r in link.records
+        if r.channel == "training"
+        and r.direction is direction
+        and not isinstance(r.message, Control)
+    ]
+
+
+def test_a_resumed_run_goes_on_with_its_audit(
+    clean: Workspace, aligned: Workspace, tmp_path: Path
+) -> None:
+    """From what is sent since then; the figures before are kept, the weights are the same."""
+    workspace = copy(aligned, tmp_path / "copy", CLEAN, STOP)
+    ends = Both(workspace, stop_after=STEPS_PER_EPOCH + 5).run()
+    assert all(end is not None for end in ends.values())
+    before = record(workspace, "active").audits
+    assert [figures.step for figures in before] == [20, STEPS_PER_EPOCH]
+    assert Both(workspace, StageOptions(resume=True)).run() == {"active": None, "passive": None}
+    assert_same_weights(workspace, clean)
+    after = record(workspace, "active").audits
+    assert after[:2] == before
+    assert [figures.step for figures in after] == [20, 29, 40, 58]
+    # The second epoch's first steps were before: nobody was seen twice.
+    assert "flips" not in {finding.attack for finding in after[-1].findings}
+
+
+def test_a_new_run_forgets_the_audit_of_the_one_before(clean: Workspace, tmp_path: Path) -> None:
+    workspace = copy(clean, tmp_path / "copy", {"audit.enabled": False})
+    assert workspace.run_directory("active").audit.exists()
+    Both(workspace, StageOptions(force=True), stop_after=1).run()
+    assert not workspace.run_directory("active").audit.exists()
+
+
+# --- what it leaves behind ---
+
+
+def test_the_report_shows_it(clean: Workspace) -> None:
+    for role in ROLES:
+        folder = clean.run_directory(role).training
+        text = (folder / "report.html").read_text()
+        assert '<h2 id="self-audit">Self-audit</h2>' in text
+        assert "folded AUC" in text
+        assert "✓" in text
+        summary = json.loads((folder / "metrics.json").read_text())["audit"]
+        assert summary["verdict"] == "fine"
+        assert 0.5 <= summary["strongest"]["auc"]["value"] < 0.65
+
+
+#: All that a line may hold; the first one is about the run, the others about an audit each.
+HEADER = {"format", "role", "followed", "settings"}
+FIGURES = {"step", "over", "findings"}
+FINDING = {"attack", "auc", "tpr"}
+
+
+def test_its_files_hold_aggregates_only(clean: Workspace) -> None:
+    for role in ROLES:
+        path = AuditFolder(clean.run_directory(role).audit).record
+        header, *audits = map(json.loads, path.read_text().splitlines())
+        assert header.keys() == HEADER
+        for audit in audits:
+            assert audit.keys() == FIGURES
+            for finding in audit["findings"]:
+                assert finding.keys() == FINDING
+                assert finding["tpr"] is None  # of few rows
+                assert finding["auc"].keys() == {"value", "low", "high"}
+                assert all(value == round(value, 4) for value in finding["auc"].values())
+
+
+runner = CliRunner()
+
+
+def florist(*arguments: str) -> str:
+    result = runner.invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_audit_shows_a_finished_run(clean: Workspace, role: RoleName, tmp_path: Path) -> None:
+    run = str(clean.run_directory(role).path)
+    picture = tmp_path / "plot.png"
+    printed = florist("audit", run, "--plot", str(picture))
+    assert "after step 58" in printed
+    assert "spectral" in printed
+    assert "✓" in printed
+    assert "✗" not in printed
+    assert "report.html" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    facts = json.loads(florist("audit", run, "--json"))
+    assert facts["verdict"] == "fine"
+    assert [figures["over"] for figures in facts["newest"]] == ["epochs", "batches"]
+    assert len(facts["audits"]) == 4
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_audit_again_attacks_what_was_kept(clean: Workspace, role: RoleName) -> None:
+    view = AuditFolder(clean.run_directory(role).audit).view
+    assert stat.S_IMODE(view.stat().st_mode) == 0o600
+    facts = json.loads(florist("audit", str(clean.run_directory(role).path), "--again", "--json"))
+    (again,) = facts["newest"]
+    before = facts["audits"][-1]
+    assert (again["step"], again["over"]) == (before["step"], before["over"])
+    found = {finding["attack"]: finding["auc"] for finding in again["findings"]}
+    for finding in before["findings"]:
+        assert found[finding["attack"]]["value"] == pytest.approx(finding["auc"]["value"], abs=1e-4)
+
+
+def test_audit_of_nothing_says_what_to_do(
+    aligned: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = copy(aligned, tmp_path / "copy").run_directory("active")
+    for run, says in ((tmp_path / "none", "is no folder"), (runs.path, "holds no self-audit")):
+        code = reported(lambda run=run: app(["audit", str(run)], standalone_mode=False))  # type: ignore[misc]
+        assert code == 2
+        assert says in caplog.text
+    assert "audit.enabled" in caplog.text
+
+
+def test_audit_again_without_a_view_names_the_setting(clean: Workspace, tmp_path: Path) -> None:
+    workspace = copy(clean, tmp_path / "copy")
+    runs = workspace.run_directory("active")
+    AuditFolder(runs.audit).view.unlink()
+    with pytest.raises(FloristError, match=r"audit\.keep_view"):
+        runner.invoke(app, ["audit", str(runs.path), "--again"], catch_exceptions=False)
