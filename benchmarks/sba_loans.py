@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from florist.common.config import load_config
 from florist.common.data.features import Features
 from florist.common.data.labels import read_labels

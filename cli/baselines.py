@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.cli.simulation import Holdings, SimulationSettings, World, simulate
+from florist.cli.experiments.methods import METHODS
+from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from florist.common.config import load_config
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.training.history import EpochFigures, History
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
     from florist.common.config import PartyConfig
     from florist.common.data.click_data import ClickData, Split
     from florist.common.run_directory import RunDirectory
-
-#: FLORIST as the paper has it: both synthetic, re-drawn, calibrated in training, all rows learned.
-PAPER = {
-    "labels": {"strategy": "label-majority"},
-    "features": {"strategy": "fea-sampling"},
-    "calibration": "train",
-    "sticky": False,
-    "masking": False,
-    "embedding_noise": 0.0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +38,11 @@ def compare(directory: Path, sample: ClickSample, finished: RunDirectory) -> lis
     data, who = sample.data()
     everyone = who_holds_all(data, who)
     union = Holdings(who.active, who.passive)
+    paper = METHODS["florist-paper"].agreement
     rows = [
         _simulated("baseline-full: everything, to both", data, who, everyone, config, {}),
         _simulated("baseline-partial: the intersection", data, who, union.shared, config, {}),
-        _simulated("FLORIST as in the paper", data, who, union, config, PAPER),
+        _simulated("FLORIST as in the paper", data, who, union, config, paper),
     ]
     history = History.from_json(finished.load_history())
     rows.append(_row("FLORIST, default (the run above)", len(who.shared), history.epochs[-1]))

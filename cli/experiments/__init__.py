@@ -1,0 +1,1 @@
+"""Experiments that need the truth: both parties in one process, audited, over grids of settings."""

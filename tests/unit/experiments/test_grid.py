@@ -1,0 +1,262 @@
+"""Grids: what they consist of, that they go on where they were, and what they tell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import yaml
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+import florist.cli
+from florist.cli import tool
+from florist.cli.experiments import grid
+from florist.cli.experiments.grid import GridConfig, run_trials
+from florist.cli.experiments.results import ResultStore, tidy
+from florist.cli.experiments.summary import best_settings
+from florist.cli.experiments.trial import Figure, Trial, TrialResult, run_trial
+from florist.common.config import load_section, parse_section
+from florist.common.errors import ConfigurationError
+from florist.common.progress import NoProgress
+
+if TYPE_CHECKING:
+    from florist.cli.experiments.grid import Failure
+
+SMALL: dict[str, Any] = {
+    "data": {"generated": {"people": 600}, "split": {"test": 0.2, "validation": 0.2}},
+    "methods": ["baseline-partial", "default"],
+    "ratios": [0.5],
+    "seeds": [0, 1],
+    "batch_size": [128],
+    "model": {"hidden": [8]},
+    "audit": {"attacks": ["spectral", "gradient-norm"], "samples": 20},
+}
+
+
+def configured(**changes: object) -> GridConfig:
+    text = yaml.safe_dump(SMALL | changes)
+    return parse_section(text, GridConfig, folder=Path(), source="grid.yml")
+
+
+def run(config: GridConfig, folder: Path, jobs: int = 1) -> tuple[list[TrialResult], list[Failure]]:
+    return run_trials(config.data, config.trials(), config.audit, folder, jobs, NoProgress())
+
+
+def figures(results: list[TrialResult]) -> list[object]:
+    return [(result.trial, result.figures, result.losses, result.sizes) for result in results]
+
+
+# --- what is tried ---
+
+
+def test_a_grid_is_all_combinations() -> None:
+    config = configured(
+        methods=[
+            "florist-paper",
+            {"name": "noisy", "base": "default", "agreement": {"embedding_noise": 0.5}},
+            {"name": "default", "epochs": [3]},
+        ],
+        ratios=[0.2, {"alpha": 0.0, "beta": 0.5}],
+        epochs=[1, 2],
+        learning_rate=[0.001, 0.01],
+    )
+    trials = config.trials()
+    assert len(trials) == 2 * 2 * 2 * (2 + 2 + 1)  # seeds, ratios, rates, epochs by method
+    assert len({trial.model_dump_json() for trial in trials}) == len(trials)
+    ratios = {(trial.alpha, trial.beta) for trial in trials}
+    assert ratios == {(0.2, 0.2), (0.0, 0.5)}
+    noisy = next(trial for trial in trials if trial.method.name == "noisy")
+    assert noisy.agreement().embedding_noise == 0.5
+    assert noisy.agreement().cut_width == 8
+    assert {trial.epochs for trial in trials if trial.method.name == "default"} == {3}
+
+
+def test_the_full_baseline_is_the_same_at_every_ratio() -> None:
+    trials = configured(methods=["baseline-full"], ratios=[0.2, 0.5], seeds=[4]).trials()
+    assert [(trial.alpha, trial.beta) for trial in trials] == [(0.0, 0.0)]
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"methods": ["florist"]}, "method 'florist' is unknown; known are: default, florist-paper"),
+    ({"methods": []}, "methods: must"),
+    ({"methods": ["default", "default"]}, "names 'default' twice"),
+    ({"methods": [{"name": "new", "base": "none"}]}, "method 'none' is unknown"),
+    ({"methods": [{"name": "default", "agreement": {"sticky": False}}]}, "give a new `name`"),
+    ({"methods": [{"name": "default", "base": "default"}]}, "is a known method"),
+    (
+        {"methods": [{"name": "new", "base": "default", "agreement": {"stiky": False}}]},
+        "methods.0: stiky",
+    ),
+    ({"methods": [{"name": "default", "epoch": [1]}]}, "methods.0.epoch: unknown key; did you"),
+    ({"ratios": [1.0]}, "ratios.0.alpha: must be less than 1"),
+    ({"ratios": [{"alpha": 0.5}]}, "ratios.0.beta: missing"),
+    ({"audit": {"attacks": ["none"]}}, "audit.attacks: attack 'none' is unknown"),
+    ({"seed": [1]}, "seed: unknown key; did you mean `seeds`"),
+    ({"learning_rate": 0.1}, "learning_rate: must be a valid list"),
+    ({"data": {"generated": {}, "split": {"test": 0.6, "validation": 0.4}}}, "must leave people"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD, ids=[said for _, said in BAD])
+def test_a_bad_configuration_is_told_by_its_key(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configured(**changes)
+    assert said in caught.value.reason
+    assert caught.value.reason.startswith("grid.yml: ")
+
+
+def test_the_example_is_a_grid() -> None:
+    root = Path(next(iter(florist.cli.__path__))).parent
+    assert load_section(root / "docs" / "experiments" / "example.yml", GridConfig).trials()
+
+
+# --- running ---
+
+
+def test_a_grid_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = run(configured(), tmp_path / "whole")
+    done: list[object] = []
+
+    def stopped_after_two(*arguments: Any) -> TrialResult:  # noqa: ANN401 - as `run_trial`
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return run_trial(*arguments)
+
+    monkeypatch.setattr(grid, "run_trial", stopped_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        run(configured(), tmp_path / "parts")
+    done.clear()
+    results, failures = run(configured(), tmp_path / "parts")
+    assert not failures
+    assert len(done) == 2
+    assert figures(results) == figures(whole)
+    done.clear()
+    run(configured(), tmp_path / "parts")
+    assert not done
+
+
+def test_a_damaged_result_is_made_again(tmp_path: Path) -> None:
+    config = configured(methods=["baseline-partial"], seeds=[0])
+    first, _ = run(config, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text()[:100])
+    again, _ = run(config, tmp_path)
+    assert figures(first) == figures(again)
+
+
+def test_what_fails_does_not_end_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_once(people: Any, trial: Trial, audit: Any) -> TrialResult:  # noqa: ANN401
+        if trial.method.name == "default" and trial.seed == 0:
+            raise ZeroDivisionError("planted")
+        return run_trial(people, trial, audit)
+
+    monkeypatch.setattr(grid, "run_trial", fails_once)
+    results, (failure,) = run(configured(), tmp_path)
+    assert len(results) == 3
+    assert str(failure).startswith("default, alpha 0.5")
+    assert str(failure).endswith("seed 0: ZeroDivisionError: planted")
+
+
+def test_processes_give_the_same_results_and_keep_them_when_killed(tmp_path: Path) -> None:
+    path, trials = tmp_path / "grid.yml", tmp_path / "out" / "trials"
+    path.write_text(yaml.safe_dump(SMALL | {"methods": ["default"], "seeds": list(range(50))}))
+    program = "from florist.cli.tool import main; main()"
+    command = ["simulate", "--config", str(path), "--output", str(tmp_path / "out"), "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while process.poll() is None and len(list(trials.glob("*.json"))) < 2:
+            time.sleep(0.05)
+        workers = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    finished = {file.name: file.stat().st_mtime_ns for file in trials.glob("*.json")}
+    config = configured(methods=["default"], seeds=[0, 1])
+    gone_on, failures = run(config, trials)
+    assert not failures
+    for name, written in finished.items():
+        assert (trials / name).stat().st_mtime_ns == written
+    here, _ = run(config, tmp_path / "here")
+    assert figures(here) == figures(gone_on)
+    assert finished.keys() & {file.name for file in (tmp_path / "here").iterdir()}
+
+
+# --- what is told ---
+
+
+def test_the_command_shows_and_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "grid.yml"
+    path.write_text(yaml.safe_dump(SMALL))
+    command = ["simulate", "--config", str(path), "--jobs", "1"]
+    result = CliRunner().invoke(tool.app, command)
+    assert result.exit_code == 0, result.output
+    assert "baseline-partial" in result.output
+    table = parquet.read_table(tmp_path / "grid.results" / "results.parquet")
+    keys = {(row["method"], row["seed"]) for row in table.select(["method", "seed"]).to_pylist()}
+    assert keys == set(product(["baseline-partial", "default"], [0, 1]))
+    monkeypatch.setattr(grid, "run_trial", lambda *_: 1 / 0)
+    path.write_text(yaml.safe_dump(SMALL | {"seeds": [0, 1, 2]}))
+    result = CliRunner().invoke(tool.app, command)
+    assert result.exit_code == 1
+    assert "seed 2: ZeroDivisionError" in " ".join(result.output.split())
+
+
+def made(method: str, seed: int, rate: float, validation: float, test: float) -> TrialResult:
+    trial = Trial.model_validate(
+        {"method": {"name": method}, "alpha": 0.5, "beta": 0.5, "seed": seed, "learning_rate": rate}
+    )
+    quality = {"validation": validation, "test": test}
+    return TrialResult(
+        trial,
+        tuple(Figure("auc", value, part=part, epoch=1) for part, value in quality.items()),
+        losses=(0.7, 0.6),
+        sizes={"union": 3},
+        seconds={"training": 0.5},
+    )
+
+
+def test_settings_are_chosen_by_the_validation_people_alone() -> None:
+    results = [
+        made("a", 0, 0.1, validation=0.6, test=0.9),
+        made("a", 1, 0.1, validation=0.6, test=0.9),
+        made("a", 0, 0.2, validation=0.5, test=0.7),
+        made("a", 1, 0.2, validation=0.8, test=0.7),
+        made("b", 0, 0.1, validation=0.6, test=0.7),
+    ]
+    best = best_settings(results)
+    assert [(setting.method, setting.learning_rate) for setting in best] == [("a", 0.2), ("b", 0.1)]
+
+
+def test_a_tidy_table_has_a_row_per_number(tmp_path: Path) -> None:
+    result = made("a", 0, 0.1, validation=0.6, test=0.9)
+    ResultStore(tmp_path).save("digest", result)
+    assert ResultStore(tmp_path).load("digest") == result
+    assert ResultStore(tmp_path).load("other") is None
+    rows = tidy([result]).to_pylist()
+    assert [(row["metric"], row["part"], row["step"], row["value"]) for row in rows] == [
+        ("auc", "validation", None, 0.6),
+        ("auc", "test", None, 0.9),
+        ("loss", None, 1, 0.7),
+        ("loss", None, 2, 0.6),
+        ("people", "union", None, 3.0),
+        ("seconds", "training", None, 0.5),
+    ]
+    assert {(row["method"], row["alpha"], row["learning_rate"]) for row in rows} == {
+        ("a", 0.5, 0.1)
+    }

@@ -1,0 +1,261 @@
+"""Trials: who is split how, what is measured, and that it can be repeated."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import pytest
+
+from florist.cli.experiments import simulation
+from florist.cli.experiments.methods import AS_IN_THE_PAPER, METHODS, Method
+from florist.cli.experiments.people import Generated, People, PeopleSettings, Split, load_people
+from florist.cli.experiments.simulation import Holdings, observe
+from florist.cli.experiments.trial import Audit, Trial, run_trial, trial_digest
+from florist.common.agreement import FeatureStrategyName, LabelStrategyName, TrainingAgreement
+from florist.common.audit.attacks import PASSIVE_ATTACKS
+from florist.common.channel.in_memory import linked_pair
+from florist.common.errors import PeerLost
+from florist.common.training.settings import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from florist.common.train_session import HalfSetup
+
+AUDIT = Audit(samples=30)
+LABELS, FEATURES = get_args(LabelStrategyName), get_args(FeatureStrategyName)
+
+
+@pytest.fixture(scope="module")
+def people() -> People:
+    return load_people(
+        PeopleSettings(generated=Generated(people=1500), split=Split(test=0.2, validation=0.2))
+    )
+
+
+def trial(method: str = "default", **changes: object) -> Trial:
+    values: dict[str, Any] = {
+        "alpha": 0.5,
+        "beta": 0.4,
+        "batch_size": 128,
+        "model": Model(hidden=[8, 8]),
+    }
+    return Trial(method=METHODS[method], **values | changes)
+
+
+# --- methods ---
+
+
+def test_the_default_is_the_agreement_s_own() -> None:
+    made = trial("default", epochs=2).agreement()
+    given = {"epochs": 2, "batch_size": 128, "cut_width": 8, "checkpoint_every": 0}
+    own = {"test_table": True, "micro_batch": 2048}
+    assert made == TrainingAgreement.model_validate(given | own)
+
+
+def test_the_paper_s_methods_change_what_their_names_say() -> None:
+    minority = METHODS["label-minority-te"]
+    assert minority.agreement == AS_IN_THE_PAPER | {
+        "labels": {"strategy": "label-minority"},
+        "calibration": "test",
+    }
+    florist = trial("florist-paper").agreement()
+    assert (florist.sticky, florist.masking, florist.embedding_noise) == (False, False, 0.0)
+    assert florist.calibration == "train"
+    for strategy, suffix in product((*LABELS, *FEATURES), ("", "-tr", "-te")):
+        assert strategy + suffix in METHODS.names
+
+
+def test_changes_are_merged_key_by_key() -> None:
+    base = METHODS["label-random-pred"]
+    changed = base.but("four", labels={"samples": 4}, sticky=True)
+    assert changed.agreement["labels"] == {"strategy": "label-random-pred", "samples": 4}
+    assert changed.agreement["sticky"]
+    assert "samples" not in base.agreement["labels"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epochs": 3}, "epochs"),
+        ({"stiky": True}, "stiky"),
+        ({"labels": {"samples": 0}}, "labels.samples"),
+    ],
+)
+def test_a_method_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Method(name="wrong", agreement=changes)
+
+
+# --- who is whose ---
+
+
+def test_the_passive_party_lacks_alpha_and_the_active_party_beta() -> None:
+    train = np.arange(1000, 3000)
+    found = trial(alpha=0.25, beta=0.4).holdings(train)
+    assert (len(found.active), len(found.passive), found.dummies) == (1200, 1500, 0)
+    # Each by itself: 0.6 · 0.75 of them are shared.
+    assert abs(len(found.shared.active) - 900) < 60
+    assert np.isin(found.active, train).all()
+
+
+def test_whom_both_lack_is_absent_or_a_dummy() -> None:
+    train = np.arange(2000)
+    absent, dummies = (trial(lacked_by_both=what).holdings(train) for what in ("absent", "dummies"))
+    assert np.array_equal(absent.active, dummies.active)
+    union = np.union1d(absent.active, absent.passive)
+    assert len(union) < 2000 == len(union) + dummies.dummies
+
+
+def test_baselines_have_everybody_or_the_shared() -> None:
+    train = np.arange(2000)
+    full, partial = (trial(name).holdings(train) for name in ("baseline-full", "baseline-partial"))
+    assert len(full.active) == len(full.passive) == 2000
+    assert np.array_equal(partial.active, trial().holdings(train).shared.passive)
+
+
+def test_dummies_are_nobody_s_and_known_to_the_active_party(people: People) -> None:
+    how = trial("florist-paper", lacked_by_both="dummies")
+    holdings = how.holdings(people.train)
+    result = run_trial(people, how, audit=None)
+    assert result.sizes["union"] == len(people.train)
+    union = simulation.Union.drawn(len(people.labels), holdings, seed=0)
+    ranks = union.rank_of[union.rank_of >= 0]
+    assert len(ranks) == len(np.unique(ranks)) == union.size - holdings.dummies
+
+
+# --- what is measured ---
+
+
+def test_a_trial_measures_quality_and_leaks(people: People) -> None:
+    result = run_trial(people, trial("florist-paper", epochs=2), AUDIT)
+    for part in ("validation", "test"):
+        for metric in ("auc", "ace", "log_loss"):
+            assert [figure.epoch for figure in result.values(metric, part=part)] == [1, 2]
+    assert result.last("auc") != result.last("auc", "validation")
+    assert len(result.losses) == 2 * math.ceil(result.sizes["union"] / 128)
+    for side in ("passive", "active"):
+        assert len(result.values("paper_attack_auc", side=side)) == 1
+        strongest = result.strongest(side)
+        assert strongest is not None
+        assert strongest.low is not None
+        assert strongest.high is not None
+        assert 0.5 <= strongest.low <= strongest.value <= strongest.high <= 1
+    drift = result.values("attack_folded_auc", side="active", attack="embedding-drift")
+    assert drift[0].value > 0.9  # features are drawn anew
+
+
+def test_the_learned_attack_needs_a_shadow_run(people: People) -> None:
+    leaky = METHODS["florist-paper"].but("leaky", labels={"strategy": "label-minority"})
+    audit = Audit(samples=30, attacks=[], learned=True)
+    result = run_trial(people, trial(epochs=2).model_copy(update={"method": leaky}), audit)
+    for side in ("passive", "active"):
+        (learned,) = result.values("attack_folded_auc", side=side, attack="learned")
+        assert learned.value > 0.7
+    few = run_trial(people, trial(alpha=0.99), audit)
+    assert not few.values("attack_auc", side="passive", attack="learned")
+
+
+def test_one_party_may_lack_nobody(people: People) -> None:
+    """Then the other has nothing to find out."""
+    labels_only = run_trial(people, trial(alpha=0.0), AUDIT)
+    assert labels_only.strongest("active") is None
+    assert labels_only.strongest("passive") is not None
+    assert not labels_only.values("paper_attack_auc", side="active")
+    features_only = run_trial(people, trial(beta=0.0), AUDIT)
+    assert features_only.strongest("active") is not None
+    assert features_only.strongest("passive") is None
+
+
+def test_a_baseline_has_no_leaks(people: People) -> None:
+    result = run_trial(people, trial("baseline-partial"), AUDIT)
+    assert result.sizes["active"] == result.sizes["shared"] == result.sizes["union"]
+    assert {figure.metric for figure in result.figures} == {"auc", "ace", "log_loss"}
+
+
+def test_the_same_trial_gives_the_same_figures(people: People) -> None:
+    first, again = (run_trial(people, trial(), AUDIT) for _ in range(2))
+    assert first.figures == again.figures
+    assert first.losses == again.losses
+    other = run_trial(people, trial(seed=1), audit=None)
+    assert other.losses != first.losses
+
+
+def test_the_audit_does_not_change_the_training(people: People) -> None:
+    watched, alone = run_trial(people, trial(), AUDIT), run_trial(people, trial(), None)
+    assert watched.losses == alone.losses
+    assert watched.last("auc") == alone.last("auc")
+
+
+def test_the_digest_tells_trials_apart() -> None:
+    trials = [trial(), trial(seed=1), trial("florist-paper"), trial(alpha=0.6)]
+    digests = {trial_digest("people", each, AUDIT) for each in trials}
+    digests |= {trial_digest("others", trial(), AUDIT), trial_digest("people", trial(), None)}
+    assert len(digests) == 6
+    assert trial_digest("people", trial(), AUDIT) in digests
+
+
+def test_a_new_attack_makes_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a grid that goes on would take results without it for whole."""
+    named = Audit(attacks=["spectral"])
+    before = [trial_digest("people", trial(), audit) for audit in (AUDIT, named)]
+    entries = PASSIVE_ATTACKS._entries | {"new": PASSIVE_ATTACKS["spectral"]}
+    monkeypatch.setattr(PASSIVE_ATTACKS, "_entries", entries)
+    after = [trial_digest("people", trial(), audit) for audit in (AUDIT, named)]
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+
+
+# --- the simulation ---
+
+
+@pytest.mark.parametrize("role", ["active", "passive"])
+def test_a_failure_is_told_by_its_cause(
+    people: People, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    """Not by that of the other party, which only lost its peer."""
+
+    def fail(setup: HalfSetup, *_: object) -> None:
+        raise ZeroDivisionError(f"planted with {setup.numeric} columns")
+
+    monkeypatch.setattr(simulation, f"make_{role}_half", fail)
+    monkeypatch.setattr(simulation, "linked_pair", _quick(linked_pair))
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        run_trial(people, trial(), None)
+
+
+def _quick(pair: Callable[..., Any]) -> Callable[[], Any]:
+    return lambda: pair(grace=0.05)
+
+
+def test_a_lost_link_is_told_as_such(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    links = linked_pair(grace=0.05)
+    links[0].fail(PeerLost("cut"))
+    monkeypatch.setattr(simulation, "linked_pair", lambda: links)
+    with pytest.raises(PeerLost):
+        run_trial(people, trial(), None)
+
+
+def test_the_truth_beside_the_views_is_who_holds_whom(people: People) -> None:
+    how = trial(lacked_by_both="dummies")
+    holdings = how.holdings(people.train)
+    world, _ = people.worlds(holdings.passive, holdings.active, how.preprocessing)
+    settings = simulation.SimulationSettings(
+        how.agreement().model_copy(update={"test_table": False}), how.model, how.optimiser
+    )
+    observed = observe(world, Holdings(holdings.active, holdings.passive, 7), None, settings)
+    seen = observed.seen
+    assert seen is not None
+    assert observed.predictions == []
+    assert np.array_equal(seen.passive.uids, np.flatnonzero(seen.has_features))
+    assert np.array_equal(seen.active.uids, np.flatnonzero(seen.has_label))
+    assert (seen.has_label & seen.has_features).sum() == len(holdings.shared.active)
+    assert (~seen.has_label & ~seen.has_features).sum() == 7
+    shown = np.concatenate([step.ranks for step in seen.passive.steps])
+    assert np.array_equal(np.sort(shown), np.arange(seen.passive.union_size))
+    for mine, theirs in zip(seen.passive.steps, seen.active.steps, strict=True):
+        assert mine.embeddings is theirs.embeddings  # in memory once
+        assert np.array_equal(np.isfinite(theirs.labels), seen.has_label[theirs.ranks])
