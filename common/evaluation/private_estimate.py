@@ -106,15 +106,19 @@ class PrivateEstimate:
     @property
     def warning(self) -> str:
         """Why the estimate is too vague to use; empty where it is not."""
-        half_width = self.auc.half_width
-        if half_width <= WIDEST:
-            return ""
-        needed = math.ceil(self.rows * (half_width / WIDEST) ** 2)
-        return (
-            f"the estimate is too vague to use: the AUC is known to ±{half_width:.2f} only, as "
-            f"{self.r:.1%} of {self.rows:,} test rows are shared with the peer; for "
-            f"±{WIDEST} it takes about {needed:,} rows, or a larger share"
-        )
+        return vagueness(self.auc, self.rows, self.shared)
+
+
+def vagueness(auc: Estimate, rows: int, shared: int) -> str:
+    """Why an estimate of the AUC is too vague to use; empty where it is not."""
+    if auc.half_width <= WIDEST:
+        return ""
+    needed = math.ceil(rows * (auc.half_width / WIDEST) ** 2)
+    return (
+        f"the estimate is too vague to use: the AUC is known to ±{auc.half_width:.2f} only, as "
+        f"{shared / rows:.1%} of {rows:,} test rows are shared with the peer; for "
+        f"±{WIDEST} it takes about {needed:,} rows, or a larger share"
+    )
 
 
 def private_estimate(
@@ -156,7 +160,10 @@ def private_estimate(
     r = shared / rows
     auc = Estimate((observed - (1 - r) / 2) / r, delong_error(positive, values) / r)
     ace, curve = _calibration(positive, values, r, bins, np.random.default_rng(seed))
-    return PrivateEstimate(auc, ace, _log_loss(positive, values, r), curve, rows, shared)
+    log_loss = log_loss_estimate(
+        positive.astype(np.int64), np.stack((1 - values, values), axis=1), r
+    )
+    return PrivateEstimate(auc, ace, log_loss, curve, rows, shared)
 
 
 def corrected(observed: Floats, positive_rate: float | Floats, r: float) -> Floats:
@@ -171,28 +178,28 @@ def delong_error(positive: npt.NDArray[np.bool_], scores: Floats) -> float:
     """
     ones, zeros = np.sort(scores[positive]), np.sort(scores[~positive])
     return math.sqrt(
-        _share_below(ones, zeros).var(ddof=1) / len(ones)
-        + _share_below(zeros, ones).var(ddof=1) / len(zeros)
+        share_below(ones, zeros).var(ddof=1) / len(ones)
+        + share_below(zeros, ones).var(ddof=1) / len(zeros)
     )
 
 
-def _share_below(values: Floats, of: Floats) -> Floats:
+def share_below(values: Floats, of: Floats) -> Floats:
     """For each value, the share of the sorted `of` below it; equal ones count half."""
     twice = np.searchsorted(of, values, "left") + np.searchsorted(of, values, "right")
     return twice / (2 * len(of))
 
 
-def _log_loss(positive: npt.NDArray[np.bool_], predictions: Floats, r: float) -> Estimate:
-    """The loss is linear in the label; its error comes from each row's influence on the mean."""
-    labels = positive.astype(np.float64)
-    rate = float(labels.mean())
-    if_one, if_zero = (
-        -np.log(np.maximum(given, 2.0**-53)) for given in (predictions, 1 - predictions)
-    )
-    label = corrected(labels, rate, r)
-    loss = label * if_one + (1 - label) * if_zero
-    through_rate = (1 - 1 / r) * (if_one - if_zero).mean() * (labels - rate)
-    error = (loss + through_rate).std(ddof=1) / math.sqrt(len(loss))
+def log_loss_estimate(classes: Labels, predictions: Floats, r: float) -> Estimate:
+    """The loss is linear in the label; its error comes from each row's influence on the mean.
+
+    Of any number of classes; predictions are (rows, classes).
+    """
+    labels = np.eye(predictions.shape[1])[classes]
+    rates = labels.mean(axis=0)
+    if_so = -np.log(np.maximum(predictions, 2.0**-53))
+    loss = (corrected(labels, rates, r) * if_so).sum(axis=1)
+    through_rates = (1 - 1 / r) * (labels - rates) @ if_so.mean(axis=0)
+    error = (loss + through_rates).std(ddof=1) / math.sqrt(len(loss))
     return Estimate(float(loss.mean()), float(error))
 
 
@@ -227,12 +234,7 @@ def _calibration(
     excess = variance(share - everyone, smooth).sum() / r**2 - least
 
     def ace(rates: Floats) -> Floats:
-        """Over the bins, which are the last axis, of corrected rates."""
-        gap = rates - plain.confidence
-        off_mean = gap - np.average(gap, axis=-1, weights=plain.count, keepdims=True)
-        spread = np.maximum((off_mean**2).sum(axis=-1, keepdims=True), 1e-300)
-        kept = np.minimum(np.maximum(spread - excess, least) / spread, 1)
-        return np.asarray(np.abs(gap - (1 - np.sqrt(kept)) * off_mean).mean(axis=-1))
+        return shrunken_ace(rates - plain.confidence, plain.count, excess, least)
 
     rates = corrected(plain.accuracy, rate, r)
     weights = corrected(share, everyone, r)
@@ -240,6 +242,19 @@ def _calibration(
     error = ace(drawn @ weights.T).std(ddof=1)
     curve = CurveEstimate(plain.confidence, rates, np.sqrt(variance(weights, smooth)), plain.count)
     return Estimate(float(ace(rates)), float(error)), curve
+
+
+def shrunken_ace(
+    gap: Floats, count: npt.NDArray[np.floating | np.integer], excess: float, least: float
+) -> Floats:
+    """ACE of gaps over bins (the last axis) of so many rows, drawn towards their mean.
+
+    Their squares around it are to add up to `excess` less, but at least to `least`.
+    """
+    off_mean = gap - np.average(gap, axis=-1, weights=count, keepdims=True)
+    spread = np.maximum((off_mean**2).sum(axis=-1, keepdims=True), 1e-300)
+    kept = np.minimum(np.maximum(spread - excess, least) / spread, 1)
+    return np.asarray(np.abs(gap - (1 - np.sqrt(kept)) * off_mean).mean(axis=-1))
 
 
 def _strata(predictions: Floats, bins: int) -> tuple[Floats, Labels]:

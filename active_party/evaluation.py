@@ -1,0 +1,111 @@
+"""The active party's part in an evaluation: its own people scored, and what follows from that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from florist.common.evaluation.evaluation import check_labels, estimate
+from florist.common.evaluation.paired_estimate import Shuffled, shuffles
+from florist.common.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.training.blocks import Wire, micro_batches
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from florist.common.bundle import ActiveBundle
+    from florist.common.channel.channel import Channel
+    from florist.common.data.features import Features
+    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.progress import StepProgress
+
+    Floats = npt.NDArray[np.float64]
+    Rows = npt.NDArray[np.int64]
+
+#: How often each person is scored with another's embedding, where there are own features.
+SHUFFLES = 8
+
+
+def evaluate_active(
+    bundle: ActiveBundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+) -> Evaluation:
+    """Score our own people, estimate, and tell the peer what is agreed.
+
+    Raises:
+        ConfigurationError: too few of our people are in both tables, or of a class.
+    """
+    assert parts.labels is not None
+    order = parts.membership.row_of_rank
+    labels = parts.labels[order[order >= 0]]
+    check_labels(labels, bundle.agreement.training.classes)
+    own = None if parts.features is None else parts.features.take(order[order >= 0])
+    predictions, shuffled = _score(bundle, order >= 0, own, channel, progress)
+    found = estimate(labels, predictions, parts.sizes.shared, shuffled)
+    channel.send(
+        EvaluationSummary()
+        if parts.agreement.passive_learns == "nothing"
+        else EvaluationSummary(
+            found.auc.value,
+            found.auc.standard_error,
+            found.ace.value,
+            found.ace.standard_error,
+            found.log_loss.value,
+            found.log_loss.standard_error,
+        )
+    )
+    return found
+
+
+def _score(
+    bundle: ActiveBundle,
+    is_own: npt.NDArray[np.bool_],
+    own: Features | None,
+    channel: Channel,
+    progress: StepProgress,
+) -> tuple[Floats, Shuffled | None]:
+    """Predictions for our own people in the order of their UIDs, and shuffled ones if need be.
+
+    The shuffled ones take the embeddings of all of them, 4 bytes for each number, in memory.
+    """
+    agreement = bundle.agreement.training
+    wire = Wire(agreement.wire_type, agreement.cut_width)
+    kept: list[Tensor] = []
+    predictions: list[Floats] = []
+    scored = 0
+    progress.expect(len(is_own))
+    for part in micro_batches(len(is_own), agreement.micro_batch):
+        rows = part.stop - part.start
+        embeddings = wire.to_rows(channel.receive(EmbeddingBlock), 0, part.start, rows)
+        ours = embeddings[torch.from_numpy(is_own[part])]
+        features = None if own is None else own.slice(scored, scored + len(ours))
+        predictions.append(_array(bundle.predict(ours, features)))
+        scored += len(ours)
+        if own is not None:
+            kept.append(ours)
+        progress.advance(rows)
+    shuffled = None if own is None else _shuffled(bundle, torch.cat(kept), own)
+    return np.concatenate(predictions), shuffled
+
+
+def _shuffled(bundle: ActiveBundle, embeddings: Tensor, own: Features) -> Shuffled:
+    """Each person scored with the embeddings of some others; who they are is no secret."""
+    partners = shuffles(len(embeddings), SHUFFLES, np.random.default_rng(0))
+    size = bundle.agreement.training.micro_batch
+    columns = [
+        np.concatenate(
+            [
+                _array(bundle.predict(embeddings[column[part]], own.slice(part.start, part.stop)))
+                for part in micro_batches(len(column), size)
+            ]
+        )
+        for column in map(torch.from_numpy, partners.T.copy())
+    ]
+    return Shuffled(np.stack(columns, axis=1), partners)
+
+
+def _array(predictions: Tensor) -> Floats:
+    return predictions.cpu().numpy().astype(np.float64)

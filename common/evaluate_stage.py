@@ -1,0 +1,333 @@
+"""The third stage, the same for both roles: how good is the model, without knowing who is shared?
+
+The evaluation tables are aligned by a union of their own, which is kept: a model that is evaluated
+again meets the same people with the same stand-ins. Method: docs/private-estimate.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from florist.common.align_stage import Aligner, Laps
+from florist.common.bundle import ActiveBundle, compare_bundles, load_bundle
+from florist.common.data.ids import quick_digests
+from florist.common.data.labels import read_labels
+from florist.common.data.tables import fingerprint, read_table, read_table_ids
+from florist.common.errors import ConfigurationError
+from florist.common.evaluation.evaluation import check_labels
+from florist.common.evaluation.page import EvaluationReport, render
+from florist.common.evaluation.parts import EVALUATION, EvaluationParts
+from florist.common.evaluation.stand_ins import most_stand_ins, random_rows
+from florist.common.exchange import exchange
+from florist.common.groups import make_group
+from florist.common.meeting import meet
+from florist.common.messages import EvaluationOpening
+from florist.common.progress import CountedProgress
+from florist.common.psu.alignment import Sizes
+from florist.common.release import RELEASE
+from florist.common.run_directory import Alignment, EvaluationUnion, RunDirectory
+from florist.common.training.devices import pick_device, set_threads
+from florist.common.training.feed import Membership
+from florist.common.training.secret_draws import SecretDraws
+from florist.common.training.synthetic_features import FEATURE_STRATEGIES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from florist.common.agreement import TrainingAgreement
+    from florist.common.align_stage import StageOptions
+    from florist.common.bundle import Bundle
+    from florist.common.channel.channel import Channel
+    from florist.common.config import PartyConfig, Table
+    from florist.common.data.features import Features
+    from florist.common.data.ids import IdColumn
+    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.progress import Progress
+    from florist.common.role import Role
+    from florist.common.session import Session
+
+log = logging.getLogger("florist.evaluate")
+
+STAGE = "evaluate"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Table:
+    """The evaluation table as the model takes it."""
+
+    ids: IdColumn
+    features: Features | None
+    labels: npt.NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def evaluate(role: Role, config: PartyConfig, options: StageOptions, progress: Progress) -> Path:
+    """Evaluate the trained model with the peer; save what was found; return where.
+
+    Files, settings and results in the way are checked before the peer is called.
+    """
+    runs = RunDirectory(config.run_directory)
+    with runs.locked():
+        runs.refuse_finished(runs.evaluation, force=options.force)
+        settings = _table_settings(config)
+        set_threads(config.training.threads)
+        bundle = load_bundle(runs, role.name, pick_device(config.training.device))
+        check_strategy(bundle.agreement.training)
+        table = _read(config, settings, bundle)
+        kept = runs.load_evaluation_union()
+        if kept is not None:
+            _check_same_table(kept.alignment, table, runs)
+        most = 0
+        if role.name == "passive" and config.agreement.evaluation.stand_ins == "once":
+            most = most_stand_ins(len(table), config.alignment.dummies)
+        with ExitStack() as stack:
+            group = None
+            if kept is None:
+                group = make_group(
+                    config.agreement.group, config.compute.engine, config.compute.threads
+                )
+                stack.enter_context(closing(group))
+            session = stack.enter_context(meet(role, config, STAGE, plaintext=options.plaintext))
+            compare_bundles(session, bundle)
+            channel = session.channel(EVALUATION)
+            ours = EvaluationOpening(
+                b"" if kept is None else bytes.fromhex(kept.alignment.summary.union_sha256),
+                most if role.name == "passive" else len(table) + config.alignment.dummies,
+            )
+            theirs = _open(channel, ours, runs)
+            if group is not None:
+                count = _rows_in_union(config, role, table, ours, theirs)
+                aligner = Aligner(role, config, group, session, progress, Laps())
+                kept = _align(aligner, table, count)
+                runs.save_evaluation_union(kept)
+            assert kept is not None
+            _check_shared(kept.alignment)
+            parts = _parts(config, kept, table)
+            counted = CountedProgress(progress, session.count_work)
+            with counted.step("evaluating") as step:
+                found = role.make_evaluator()(bundle, parts, channel, step)
+            _save(runs, config, role, bundle, kept.alignment, found, session)
+    return runs.evaluation
+
+
+# --- before the peer is called ---
+
+
+def check_strategy(agreement: TrainingAgreement) -> None:
+    """Refuse a model whose feature strategy leaves nothing to estimate from.
+
+    Raises:
+        ConfigurationError: says why.
+    """
+    strategy = agreement.features.strategy
+    if not FEATURE_STRATEGIES[strategy].looks_real:
+        good = [name for name in FEATURE_STRATEGIES.names if FEATURE_STRATEGIES[name].looks_real]
+        raise ConfigurationError(
+            f"agreement.training.features.strategy: a model trained with {strategy} cannot be "
+            "evaluated privately. The labels of people without real features are independent of "
+            "what it predicts for them, but these predictions come from made-up embeddings and are "
+            "not distributed as those of real people, so that the two cannot be told from their "
+            f"mixture; train with {' or '.join(good)}"
+        )
+
+
+def _table_settings(config: PartyConfig) -> Table:
+    if not config.agreement.evaluation.table:
+        raise ConfigurationError(
+            "agreement.evaluation.table: is false, so there is nothing to evaluate on; make it "
+            "true on both sides, and name your table at data.evaluation"
+        )
+    if config.data.evaluation_table is None:
+        raise ConfigurationError(
+            "data.evaluation: missing; the agreement says that both parties have an evaluation "
+            "table (agreement.evaluation.table)"
+        )
+    return config.data.evaluation_table
+
+
+def _read(config: PartyConfig, settings: Table, bundle: Bundle) -> _Table:
+    """The evaluation table, treated as that of training was.
+
+    Raises:
+        ConfigurationError: names the file or key and the fix.
+    """
+    preprocessing, classes = bundle.preprocessing, bundle.agreement.training.classes
+    raw = read_table(settings, config.agreement.id_normalisation, features=preprocessing.features)
+    labels = None
+    if isinstance(bundle, ActiveBundle):
+        labels = read_labels(raw, classes, names=bundle.class_names).classes
+        check_labels(labels, classes)
+    has_features = preprocessing.numeric_columns or preprocessing.categorical_columns
+    _warn_of_training_people(config, raw.ids)
+    log.info("%s rows read from the evaluation table, %r", f"{len(raw):,}", bundle)
+    return _Table(raw.ids, preprocessing.transform(raw) if has_features else None, labels)
+
+
+def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:
+    """The model knows them, so that it looks better than it is."""
+    if not config.data.train.path.exists():
+        return
+    trained = read_table_ids(config.data.train, config.agreement.id_normalisation)
+    if known := int(np.isin(quick_digests(ids), quick_digests(trained)).sum()):
+        log.warning(
+            "%s of our %s people to evaluate on are in our training table too: the estimate is "
+            "too good to be true; take them out of data.evaluation",
+            f"{known:,}",
+            f"{len(ids):,}",
+        )
+
+
+def _check_same_table(alignment: Alignment, table: _Table, runs: RunDirectory) -> None:
+    if alignment.summary.table_fingerprint != fingerprint(table.ids):
+        raise ConfigurationError(
+            "data.evaluation: its IDs are not those that were aligned for an earlier evaluation; "
+            f"put the table back as it was, or name another run_directory. {_anew(runs)}"
+        )
+
+
+def _anew(runs: RunDirectory) -> str:
+    return (
+        f"To align anew, both delete {runs.evaluation_alignment.name} from their run directories: "
+        "people who are evaluated again then have other stand-ins, and by comparing both times "
+        "the active party can find out who is shared"
+    )
+
+
+# --- with the peer ---
+
+
+def _open(channel: Channel, ours: EvaluationOpening, runs: RunDirectory) -> EvaluationOpening:
+    """Go on with the union that both have, or make one if neither has.
+
+    Raises:
+        ConfigurationError: only one has, or they are different; both parties raise it.
+    """
+
+    def check(theirs: EvaluationOpening) -> None:
+        if ours.union_sha256 != theirs.union_sha256:
+            raise ConfigurationError(
+                "the two parties do not hold the same alignment of their evaluation tables: "
+                f"restore {runs.evaluation_alignment}, here or there. {_anew(runs)}"
+            )
+
+    return exchange(channel, ours, check)
+
+
+def _rows_in_union(
+    config: PartyConfig,
+    role: Role,
+    table: _Table,
+    ours: EvaluationOpening,
+    theirs: EvaluationOpening,
+) -> int:
+    """How many of our people are to be in the union; the others are kept out.
+
+    Raises:
+        ConfigurationError: too few are left.
+    """
+    if config.agreement.evaluation.stand_ins == "repeated":
+        return len(table)
+    if role.name == "passive":
+        return len(table) - min(ours.people, theirs.people)
+    allowed = theirs.people - config.alignment.dummies
+    if allowed < 4:
+        raise ConfigurationError(
+            f"the peer's evaluation table can stand in for {theirs.people:,} people only, and we "
+            f"have {config.alignment.dummies:,} dummies (alignment.dummies): it takes a larger "
+            "table there, fewer dummies here, or agreement.evaluation.stand_ins: repeated"
+        )
+    return min(len(table), allowed)
+
+
+def _align(aligner: Aligner, table: _Table, count: int) -> EvaluationUnion:
+    """The union with `count` of our people, and the secret by which they were chosen."""
+    seed = aligner.config.training.seed
+    draws = SecretDraws.fresh()
+    if seed is not None:
+        draws = SecretDraws.from_seed(seed).derive("evaluation")
+    rows = random_rows(len(table), count, draws)
+    log.info("%s of our %s people to evaluate on take part", f"{count:,}", f"{len(table):,}")
+    some = aligner.align("evaluation", table.ids.take(rows))
+    ranks = np.full(len(table), -1, dtype=np.int64)
+    ranks[rows] = some.rank_of_row
+    summary = replace(some.summary, rows=len(table), table_fingerprint=fingerprint(table.ids))
+    return EvaluationUnion(Alignment(summary, ranks), draws.secret)
+
+
+def _check_shared(alignment: Alignment) -> None:
+    """Both know the sizes, so both refuse."""
+    if not alignment.summary.shared_size:
+        raise ConfigurationError(
+            "data.evaluation: the parties' people to evaluate on have nobody in common, so no "
+            "prediction is of real features and an estimate is impossible"
+        )
+
+
+def _parts(config: PartyConfig, union: EvaluationUnion, table: _Table) -> EvaluationParts:
+    summary, ranks = union.alignment.summary, union.alignment.rank_of_row
+    row_of_rank = np.full(summary.union_size, -1, dtype=np.int64)
+    in_union = np.flatnonzero(ranks >= 0)
+    row_of_rank[ranks[in_union]] = in_union
+    return EvaluationParts(
+        agreement=config.agreement.evaluation,
+        membership=Membership(row_of_rank),
+        sizes=Sizes(summary.own_size, summary.peer_size, summary.union_size),
+        kept_out=np.flatnonzero(ranks < 0),
+        features=table.features,
+        labels=table.labels,
+        draws=SecretDraws(union.secret),
+    )
+
+
+# --- the result ---
+
+
+def _save(
+    runs: RunDirectory,
+    config: PartyConfig,
+    role: Role,
+    bundle: Bundle,
+    alignment: Alignment,
+    found: Evaluation | None,
+    session: Session,
+) -> None:
+    summary = alignment.summary
+    report = EvaluationReport(
+        party=config.party.name,
+        peer=config.party.peer,
+        role=role.name,
+        release=RELEASE,
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        run=bundle.run.hex(),
+        agreement=config.agreement.evaluation.model_dump(mode="json"),
+        table_rows=summary.rows,
+        own_size=summary.own_size,
+        peer_size=summary.peer_size,
+        union_size=summary.union_size,
+        shared_size=summary.shared_size,
+        found=found,
+        own_features=isinstance(bundle, ActiveBundle) and bundle.has_features,
+        bytes_sent=session.traffic.sent,
+        bytes_received=session.traffic.received,
+    )
+    if report.warning:
+        log.warning("%s", report.warning)
+    with runs.replacing(runs.evaluation) as folder:
+        _write_json(folder / "evaluation.json", report.to_json())
+        (folder / "report.html").write_text(render(report), encoding="utf-8")
+
+
+def _write_json(path: Path, facts: dict[str, Any]) -> None:
+    text = json.dumps(facts, indent=2, sort_keys=True, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,276 @@
+"""The private estimate where predictions also use features of the active party's own.
+
+A prediction then tells of the label even where the peer's features are another person's, so it is
+not known beforehand what the rows without real features contribute. But it can be measured: give
+each of the active party's people the embedding of a random other one. Such a *shuffled* prediction
+is distributed, together with the label, as that of a row with a donor's features. So with the
+fraction r of real rows, and for whatever is a mean over rows,
+
+    observed  =  r · real + (1 - r) · shuffled,
+
+and real = (observed - (1 - r) · shuffled) / r. A sum over real rows is a sum over observed ones
+with the weight 1/r and over shuffled ones with the weight -(1 - r)/r. AUC is a mean over pairs of
+rows, and solved for pairs. The derivation: docs/private-estimate.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from florist.common.errors import ConfigurationError
+from florist.common.evaluation import metrics
+from florist.common.evaluation.private_estimate import (
+    DRAWS,
+    CurveEstimate,
+    Estimate,
+    PrivateEstimate,
+    share_below,
+    shrunken_ace,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from florist.common.evaluation.metrics import Floats
+
+    Integers = npt.NDArray[np.int64]
+
+
+def shuffles(rows: int, times: int, random: np.random.Generator) -> Integers:
+    """(rows, times): for each row, other rows, whose embeddings it is to be scored with.
+
+    Each row lends its own as often as it borrows. There are at least two rows; with few, there are
+    fewer shuffles than asked for.
+    """
+    times = min(times, rows - 1)
+    order = random.permutation(rows)
+    steps = 1 + random.choice(rows - 1, times, replace=False)
+    partners = np.empty((rows, times), dtype=np.int64)
+    for column, step in enumerate(steps):
+        partners[order, column] = np.roll(order, step)
+    return partners
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Shuffled:
+    """Predictions for each row with the embeddings of others, and whose these were.
+
+    Both (rows, times); with more than two classes predictions are (rows, times, classes).
+    """
+
+    predictions: Floats
+    partners: Integers
+
+    def of_class(self, number: int) -> Shuffled:
+        """One class against the rest."""
+        return Shuffled(self.predictions[:, :, number], self.partners)
+
+    def by_class(self) -> Shuffled:
+        """Two classes written as if they were more."""
+        both = np.stack((1 - self.predictions, self.predictions), axis=2)
+        return Shuffled(both, self.partners)
+
+
+def paired_estimate(
+    labels: npt.ArrayLike,
+    predictions: npt.ArrayLike,
+    shuffled: Shuffled,
+    shared: int,
+    *,
+    bins: int = metrics.BINS,
+    seed: int = 0,
+) -> PrivateEstimate:
+    """As `private_estimate`, for predictions of two classes that use own features too.
+
+    Raises:
+        ConfigurationError: fewer than two rows are shared, a class has fewer than two rows, or a
+            prediction is not finite.
+    """
+    values = np.asarray(predictions, dtype=np.float64)
+    metrics.auc(labels, values)  # checks both
+    y = np.asarray(labels, dtype=np.float64)
+    rows = len(y)
+    if not 0 <= shared <= rows:
+        raise ValueError(f"{shared} of {rows} rows cannot be shared")
+    if shared < 2:
+        raise ConfigurationError(
+            "the test tables have too few people in common: with features of the active party's "
+            "own, the estimate needs at least two"
+        )
+    if min(y.sum(), (1 - y).sum()) < 2:
+        raise ConfigurationError("the private estimate needs at least two test rows of each class")
+    mixed = _Mixed(y, values, shuffled, shared / rows)
+    ace, curve = _calibration(mixed, bins, np.random.default_rng(seed))
+    log_loss = log_loss_estimate(
+        y.astype(np.int64), np.stack((1 - values, values), axis=1), shuffled.by_class(), mixed.r
+    )
+    return PrivateEstimate(_auc(mixed, shared), ace, log_loss, curve, rows, shared)
+
+
+class _Mixed:
+    """Observed and shuffled rows with their weights, whose sums are means over real rows."""
+
+    def __init__(
+        self, labels: Floats | Integers, observed: Floats, shuffled: Shuffled, r: float
+    ) -> None:
+        self.r = r
+        self.y = labels
+        self.observed = observed
+        self.shuffled = np.asarray(shuffled.predictions, dtype=np.float64)
+        if not np.isfinite(self.shuffled).all():
+            raise ConfigurationError("some predictions are not numbers: training diverged")
+        self.partners = shuffled.partners
+        self.rows, self.times = self.partners.shape
+
+    def elements(self, of: Floats, of_shuffled: Floats) -> tuple[Floats, Floats]:
+        """What each row, and each shuffled one, adds to a mean over real rows."""
+        share = 1 / (self.r * self.rows)
+        return share * of, -(1 - self.r) * share / self.times * of_shuffled
+
+    def covariance(
+        self, observed: Floats, shuffled: Floats, places: _Places | None = None
+    ) -> Floats:
+        """That of the sums of such elements, (rows,) and (rows, times), over each bin.
+
+        Rows are independent, but a shuffled element depends on two of them. So all products of
+        elements that have a row in common are added up: those of each row's elements, less the
+        squares of shuffled elements, which come twice.
+        """
+        of, of_shuffled, bins = places or _Places.one(self.rows, self.times)
+        everyone = np.arange(self.rows)
+        by_row, twice = np.zeros((self.rows, bins)), np.zeros((bins, bins))
+        by_row[everyone, of] = observed
+        for column, element in enumerate(shuffled.T):
+            place, partner = of_shuffled[:, column], self.partners[:, column]
+            by_row[everyone, place] += element
+            by_row[partner, place] += element  # each partner comes once in a column
+            mean = np.bincount(place, element, bins) / self.rows
+            twice += np.diag(np.bincount(place, element**2, bins))
+            twice -= self.rows * np.outer(mean, mean)
+        by_row -= by_row.mean(axis=0)
+        return np.asarray(by_row.T @ by_row - twice)
+
+    def error(self, observed: Floats, shuffled: Floats) -> float:
+        """Standard error of the sum of such elements."""
+        variance = float(self.covariance(observed, shuffled)[0, 0])
+        # Of few rows the difference can come out below 0; it is never below that of real rows.
+        least = self.r**2 * float(((observed - observed.mean()) ** 2).sum())
+        return math.sqrt(max(variance, least))
+
+
+class _Places(NamedTuple):
+    """The bin of each row, (rows,), and of each shuffled one, (rows, times); how many bins."""
+
+    observed: Integers
+    shuffled: Integers
+    bins: int
+
+    @classmethod
+    def one(cls, rows: int, times: int) -> _Places:
+        return cls(np.zeros(rows, dtype=np.int64), np.zeros((rows, times), dtype=np.int64), 1)
+
+
+def log_loss_estimate(
+    classes: Integers, predictions: Floats, shuffled: Shuffled, r: float
+) -> Estimate:
+    """Of any number of classes; predictions are (rows, classes)."""
+
+    def losses(given: Floats) -> Floats:
+        return np.asarray(-np.log(np.maximum(given, 2.0**-53)))
+
+    rows = np.arange(len(classes))
+    mixed = _Mixed(classes, predictions, shuffled, r)
+    observed, others = mixed.elements(
+        losses(predictions[rows, classes]),
+        losses(mixed.shuffled[rows[:, None], np.arange(mixed.times), classes[:, None]]),
+    )
+    return Estimate(float(observed.sum() + others.sum()), mixed.error(observed, others))
+
+
+def _auc(mixed: _Mixed, shared: int) -> Estimate:
+    """By all kinds of pairs: a positive and a negative row, each observed or shuffled."""
+    r, rows = mixed.r, mixed.rows
+    one = mixed.y == 1
+    sides = [np.sort(mixed.observed[~one]), np.sort(mixed.shuffled[~one], axis=None)]
+    observed, shuffled = mixed.observed[one], mixed.shuffled[one]
+    both, half = share_below(observed, sides[0]).mean(), share_below(observed, sides[1]).mean()
+    other_half = share_below(shuffled.ravel(), sides[0]).mean()
+    neither = share_below(shuffled.ravel(), sides[1]).mean()
+    # Of two rows both are real with probability q, given how many are.
+    q = shared * (shared - 1) / (rows * (rows - 1))
+    halves = (half + other_half - 2 * (1 - r) * neither) / r
+    value = (both - (r - q) * halves - (1 - 2 * r + q) * neither) / q
+
+    def beats(p: Floats, observed: Floats, shuffled: Floats) -> Floats:
+        """The share of real rows of the other class below p."""
+        return (share_below(p, observed) - (1 - r) * share_below(p, shuffled)) / r
+
+    ones = [np.sort(mixed.observed[one]), np.sort(mixed.shuffled[one], axis=None)]
+    rank, shuffled_rank = np.empty(rows), np.empty_like(mixed.shuffled)
+    for chosen, others, share, sign in (
+        (one, sides, one.mean(), 1),
+        (~one, ones, (~one).mean(), -1),
+    ):
+        # Centred by class, since the numbers of rows of each class are as they are.
+        for ranks, values in ((rank, mixed.observed), (shuffled_rank, mixed.shuffled)):
+            found = beats(values[chosen].ravel(), *others).reshape(values[chosen].shape)
+            ranks[chosen] = sign * (found - found.mean(axis=0)) / share
+    return Estimate(float(value), mixed.error(*mixed.elements(rank, shuffled_rank)))
+
+
+def _calibration(
+    mixed: _Mixed, bins: int, random: np.random.Generator
+) -> tuple[Estimate, CurveEstimate]:
+    """Bins that hold as many real rows each, as far as can be told; gaps are sums of elements."""
+    ends = _ends(mixed, min(bins, mixed.rows))
+    bins = len(ends) + 1
+    places = _Places(
+        np.searchsorted(ends, mixed.observed), np.searchsorted(ends, mixed.shuffled), bins
+    )
+
+    def per_bin(of: Floats, of_shuffled: Floats) -> Floats:
+        observed, shuffled = mixed.elements(of, of_shuffled)
+        return np.asarray(
+            np.bincount(places.observed, observed, bins)
+            + np.bincount(places.shuffled.ravel(), shuffled.ravel(), bins)
+        )
+
+    off, shuffled_off = mixed.y - mixed.observed, mixed.y[:, None] - mixed.shuffled
+    mass = np.maximum(per_bin(np.ones_like(off), np.ones_like(shuffled_off)), 0.2 / bins)
+    gap = per_bin(off, shuffled_off) / mass
+    confidence = np.clip(per_bin(mixed.observed, mixed.shuffled) / mass, 0, 1)
+    noise = mixed.covariance(*mixed.elements(off, shuffled_off), places) / np.outer(mass, mass)
+    squares = per_bin(off**2, shuffled_off**2)
+    least = np.maximum(squares / mass - mass * gap**2, 0) / (mass * mixed.rows)
+    mass = mass / mass.sum()
+    variance = np.maximum(np.diag(noise), least)
+    excess = float((variance - least).sum())
+    error = np.sqrt(variance)
+    drawn = gap + _normals(noise, random)
+    value = shrunken_ace(gap, mass, excess, float(least.sum()))
+    spread = shrunken_ace(drawn, mass, excess, float(least.sum())).std(ddof=1)
+    count = np.diff(np.round(np.concatenate(([0], np.cumsum(mass))) * mixed.rows)).astype(np.int64)
+    curve = CurveEstimate(confidence, confidence + gap, error, count)
+    return Estimate(float(value), float(spread)), curve
+
+
+def _ends(mixed: _Mixed, bins: int) -> Floats:
+    """Predictions at which bins end, all but the last."""
+    values = np.concatenate((mixed.observed, mixed.shuffled.ravel()))
+    observed, shuffled = mixed.elements(np.ones_like(mixed.observed), np.ones_like(mixed.shuffled))
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    below = np.maximum.accumulate(np.cumsum(np.concatenate((observed, shuffled.ravel()))[order]))
+    wanted = np.arange(1, bins) / bins
+    return np.unique(values[np.minimum(np.searchsorted(below, wanted - 1e-9), len(values) - 1)])
+
+
+def _normals(covariance: Floats, random: np.random.Generator) -> Floats:
+    """(DRAWS, k) with mean 0; what of the matrix is below 0 is noise."""
+    values, vectors = np.linalg.eigh(covariance)
+    scaled = vectors * np.sqrt(np.maximum(values, 0))
+    return np.asarray(random.standard_normal((DRAWS, len(values))) @ scaled.T)

@@ -1,0 +1,524 @@
+"""The evaluate stage: what it leaves behind, what it goes on with, and what it refuses.
+
+Where processes are not the point, both parties run in threads over a link in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from florist.active_party.role import ACTIVE
+from florist.cli.sample_data import evaluation_path
+from florist.cli.tool import app
+from florist.common import evaluate_stage
+from florist.common.align_stage import StageOptions
+from florist.common.bundle import load_bundle
+from florist.common.channel.channel import CONTROL
+from florist.common.channel.codec import encode
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import RecordingLink
+from florist.common.config import load_config
+from florist.common.data import click_data
+from florist.common.data.labels import read_labels
+from florist.common.data.tables import read_ids, read_table
+from florist.common.errors import FloristError
+from florist.common.evaluate_stage import evaluate
+from florist.common.evaluation import metrics
+from florist.common.messages import (
+    BundleOffer,
+    EmbeddingBlock,
+    EvaluationOpening,
+    SetChunk,
+)
+from florist.common.progress import NoProgress
+from florist.passive_party.role import PASSIVE
+from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from florist.common.bundle import Bundle
+    from florist.common.channel.channel import Link
+    from florist.common.data.tables import RawTable
+    from florist.common.role import RoleName
+    from tests.support.parties import Workspace
+
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+BOTH = {"active": ACTIVE, "passive": PASSIVE}
+
+
+@dataclass(frozen=True)
+class Evaluated(QuickModel):
+    """As many people to evaluate on as others."""
+
+    evaluation_fraction: float = 1.0
+
+
+@dataclass(frozen=True)
+class OwnColumns(SharedColumns):
+    """The active party has features of its own, of the people to evaluate on too."""
+
+    def write(self, active: Path, passive: Path) -> None:
+        SharedColumns.write(self, active, passive)
+        rest = [c for c in (*click_data.NUMERIC, *click_data.CATEGORICAL) if c not in OWN]
+        data, whose = self.evaluation_data()
+        ours = click_data.active_table(data, whose["active"], OWN)
+        theirs = click_data.passive_table(data, whose["passive"], rest)
+        click_data.write_table(ours, evaluation_path(active))
+        click_data.write_table(theirs, evaluation_path(passive))
+
+
+@dataclass(frozen=True)
+class MadeUp(QuickModel):
+    """Embeddings for people whom the passive party lacks are made up."""
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        return QuickModel.settings(self, role) | {
+            "agreement.training.features.strategy": "fea-random"
+        }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return train_pair(tmp_path_factory.mktemp("pair") / "trained", Evaluated())
+
+
+@pytest.fixture
+def workspace(trained: Workspace, tmp_path: Path) -> Workspace:
+    return trained.copy(tmp_path / "copy")
+
+
+@pytest.fixture(autouse=True)
+def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take longer than all the rest; processes of their own draw them."""
+    monkeypatch.setattr(evaluate_stage, "render", lambda _: "")
+
+
+# --- both parties in this process ---
+
+
+@contextmanager
+def _lend(link: Link) -> Iterator[Link]:
+    yield link
+    link.close()
+
+
+def alone(workspace: Workspace, role: RoleName, **options: bool) -> FloristError:
+    """The end of a party that is refused before it calls its peer."""
+
+    def connect(*_: object) -> Any:  # noqa: ANN401
+        raise AssertionError("the peer was called")
+
+    with pytest.raises(FloristError) as end:
+        evaluate(
+            replace(BOTH[role], connect=connect),
+            load_config(workspace.config(role)),
+            StageOptions(**options),
+            NoProgress(),
+        )
+    return end.value
+
+
+@dataclass(frozen=True)
+class Run:
+    """How both ended, and what crossed the line, as each saw it."""
+
+    ends: dict[RoleName, FloristError | None]
+    links: dict[RoleName, RecordingLink]
+
+    @property
+    def channels(self) -> set[str]:
+        return {record.channel for link in self.links.values() for record in link.records}
+
+    @property
+    def kinds(self) -> set[type]:
+        records = (record for link in self.links.values() for record in link.records)
+        return {type(record.message) for record in records if record.channel != CONTROL}
+
+
+def run(workspace: Workspace, **options: bool) -> Run:
+    links = {role: RecordingLink(link) for role, link in zip(ROLES, linked_pair(), strict=True)}
+
+    def end(role: RoleName) -> FloristError | None:
+        side = replace(BOTH[role], connect=lambda *_: _lend(links[role]))
+        config = load_config(workspace.config(role))
+        try:
+            evaluate(side, config, StageOptions(**options), NoProgress())
+        except FloristError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(2) as both:
+        ends = {role: both.submit(end, role) for role in ROLES}
+        return Run({role: each.result(timeout=60) for role, each in ends.items()}, links)
+
+
+def run_well(workspace: Workspace, **options: bool) -> Run:
+    done = run(workspace, **options)
+    assert done.ends == {"active": None, "passive": None}
+    return done
+
+
+def both_refuse(done: Run, words: str) -> None:
+    for end in done.ends.values():
+        assert end is not None
+        assert end.exit_code == 2
+        assert words in str(end)
+
+
+def result(workspace: Workspace, role: RoleName) -> dict[str, Any]:
+    path = workspace.run_directory(role).evaluation / "evaluation.json"
+    facts: dict[str, Any] = json.loads(path.read_text())
+    return facts
+
+
+def configure(workspace: Workspace, changes: dict[str, Any]) -> None:
+    for role in ROLES:
+        workspace.configure(role, changes)
+
+
+def table(workspace: Workspace, role: RoleName) -> Path:
+    found = load_config(workspace.config(role)).data.evaluation
+    assert found is not None
+    return found.path
+
+
+def rewrite(path: Path, change: Callable[[list[list[str]]], list[list[str]]]) -> None:
+    """Change a table's rows, of which the first is its header."""
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    path.write_text("".join(",".join(row) + "\n" for row in change(rows)))
+
+
+# --- what it leaves behind ---
+
+
+def test_between_two_processes(workspace: Workspace) -> None:
+    """And once more: refused, then forced, with the same people and the same figures."""
+    with (
+        workspace.start_warm("active", stage="evaluate") as active,
+        workspace.start_warm("passive", stage="evaluate") as passive,
+    ):
+        assert (active.finish(), passive.finish()) == (0, 0)
+    ours, theirs = (result(workspace, role) for role in ROLES)
+    assert ours["estimates"] == theirs["estimates"]
+    assert 0 < ours["estimates"]["auc"]["standard_error"] < 0.5
+    assert ours["run"] == theirs["run"]
+    # Of 640 people of the passive party a third stand in; so many of 320 can be scored.
+    assert ours["scored"] == 213
+    assert (ours["sizes"]["own"], ours["sizes"]["peer"]) == (213, 427)
+    assert len(ours["curve"]) == 15
+    assert theirs["curve"] is None
+    assert "too vague" in ours["warning"]
+    assert "WARNING the estimate is too vague" in active.output
+    for role in ROLES:
+        page = (workspace.run_directory(role).evaluation / "report.html").read_text()
+        assert "Estimates" in page
+        assert ("Calibration" in page) == (role == "active")
+    shown = CliRunner().invoke(app, ["show", str(workspace.run_directory("active").path)])
+    assert shown.exit_code == 0
+    assert "without knowing who is shared" in " ".join(shown.output.split())
+    assert f"{ours['estimates']['auc']['value']:.4f}" in shown.output
+
+    before = ranks(workspace)
+    for role in ROLES:
+        assert "--force" in str(alone(workspace, role))
+    done = run_well(workspace, force=True)
+    assert result(workspace, "active")["estimates"] == ours["estimates"]
+    assert ranks(workspace) == before
+    assert SetChunk not in done.kinds
+
+
+def ranks(workspace: Workspace) -> dict[RoleName, bytes]:
+    return {
+        role: (workspace.run_directory(role).evaluation_alignment / "ranks.parquet").read_bytes()
+        for role in ROLES
+    }
+
+
+def test_nothing_is_on_the_line_but_the_protocol(workspace: Workspace) -> None:
+    done = run_well(workspace)
+    everyone = [
+        identifier
+        for role in ROLES
+        for identifier in read_ids(table(workspace, role), "person", "strip")
+    ]
+    for link in done.links.values():
+        sent = b"".join(encode(record.message) for record in link.records)  # type: ignore[arg-type]
+        assert not any(identifier in sent for identifier in everyone)
+    assert {kind.__name__ for kind in done.kinds} == {
+        "BundleOffer",
+        "EvaluationOpening",
+        "SetHeader",
+        "SetChunk",
+        "UnionDigest",
+        "EmbeddingBlock",
+        "EvaluationSummary",
+    }
+
+
+def test_the_result_tells_neither_ids_nor_secrets(workspace: Workspace) -> None:
+    run_well(workspace)
+    for role in ROLES:
+        runs = workspace.run_directory(role)
+        key = runs.evaluation_alignment / "draws.key"
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+        assert stat.S_IMODE(runs.evaluation_alignment.stat().st_mode) == 0o700
+        secret = key.read_bytes()
+        others = [p for p in runs.path.rglob("*") if p.is_file() and p != key]
+        for path in others:
+            content = path.read_bytes()
+            assert secret not in content
+            assert secret.hex().encode() not in content
+        for path in (*runs.evaluation.iterdir(), *runs.evaluation_alignment.iterdir()):
+            assert b"p2-0" not in path.read_bytes()
+
+
+def test_rows_kept_out_of_the_union_are_marked(workspace: Workspace) -> None:
+    run_well(workspace)
+    for role, kept_out in zip(ROLES, (320 - 213, 213), strict=True):
+        union = workspace.run_directory(role).load_evaluation_union()
+        assert union is not None
+        assert (union.alignment.rank_of_row == -1).sum() == kept_out
+
+
+def test_dummies_take_part_and_count_as_nobody(workspace: Workspace) -> None:
+    configure(workspace, {"alignment.dummies": 9})
+    run_well(workspace)
+    ours = result(workspace, "active")
+    # The passive party tells a power of two, which leaves 128 - 9 people.
+    assert (ours["scored"], ours["sizes"]["own"]) == (119, 128)
+    shared = ours["sizes"]["own"] + ours["sizes"]["peer"] - ours["sizes"]["union"]
+    assert ours["sizes"]["shared"] == shared <= 119
+
+
+def test_repeated_stand_ins_score_everybody(workspace: Workspace) -> None:
+    configure(workspace, {"agreement.evaluation.stand_ins": "repeated"})
+    run_well(workspace)
+    ours = result(workspace, "active")
+    assert (ours["scored"], ours["sizes"]["own"], ours["sizes"]["peer"]) == (320, 320, 640)
+
+
+def test_the_passive_party_may_learn_nothing(workspace: Workspace) -> None:
+    configure(workspace, {"agreement.evaluation.passive_learns": "nothing"})
+    run_well(workspace)
+    assert result(workspace, "active")["estimates"] is not None
+    assert result(workspace, "passive")["estimates"] is None
+    shown = CliRunner().invoke(app, ["show", str(workspace.run_directory("passive").path)])
+    assert "only the active party knows" in " ".join(shown.output.split())
+
+
+def test_own_features(tmp_path: Path) -> None:
+    workspace = train_pair(tmp_path / "own", OwnColumns())
+    assert load_bundle(workspace.run_directory("active"), "active").has_features
+    run_well(workspace)
+    estimates = result(workspace, "active")["estimates"]
+    assert estimates == result(workspace, "passive")["estimates"]
+    assert 0 < estimates["auc"]["standard_error"] < 0.5
+
+
+def test_people_of_the_training_table_are_warned_of(
+    workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = workspace.table("active").read_text().splitlines()[1:11]
+    with table(workspace, "active").open("a") as file:
+        file.write("\n".join(known) + "\n")
+    evaluate_stage.log.propagate = True
+    with caplog.at_level("WARNING", logger="florist"):
+        run_well(workspace)
+    assert "10 of our 330 people" in caplog.text
+
+
+def test_the_bundles_predict_as_the_run_did_when_it_ended(trained: Workspace) -> None:
+    active = load_bundle(trained.run_directory("active"), "active")
+    passive = load_bundle(trained.run_directory("passive"), "passive")
+
+    def read(role: RoleName, bundle: Bundle) -> RawTable:
+        table = load_config(trained.config(role)).data.test_table
+        assert table is not None
+        return read_table(table, "strip", features=bundle.preprocessing.features)
+
+    ours, theirs = read("active", active), read("passive", passive)
+    embeddings = passive.embed(passive.preprocessing.transform(theirs))
+    place = {identifier: row for row, identifier in enumerate(theirs.ids)}
+    order = torch.tensor([place[identifier] for identifier in ours.ids])
+    labels = read_labels(ours, names=active.class_names).classes
+    found = metrics.evaluate(labels, active.predict(embeddings[order]).numpy())
+    last = trained.run_directory("active").load_history()["epochs"][-1]
+    for name in ("auc", "ace", "log_loss"):
+        assert getattr(found, name) == pytest.approx(last[name], abs=1e-6)
+
+
+# --- gone on with ---
+
+
+def test_a_union_without_a_result_is_gone_on_with(workspace: Workspace) -> None:
+    """As after a stop between the two."""
+    run_well(workspace)
+    first, kept = result(workspace, "active"), ranks(workspace)
+    for role in ROLES:
+        shutil.rmtree(workspace.run_directory(role).evaluation)
+    done = run_well(workspace)
+    assert SetChunk not in done.kinds
+    assert ranks(workspace) == kept
+    assert result(workspace, "active")["estimates"] == first["estimates"]
+
+
+def test_another_model_meets_the_same_people(workspace: Workspace) -> None:
+    run_well(workspace)
+    first, kept = result(workspace, "active"), ranks(workspace)
+    retrain(workspace)
+    done = run_well(workspace, force=True)
+    assert SetChunk not in done.kinds
+    assert ranks(workspace) == kept
+    again = result(workspace, "active")
+    assert again["run"] == first["run"]  # the seeds are fixed, the settings are not
+    assert again["estimates"] != first["estimates"]
+
+
+@pytest.mark.parametrize("forgetful", ROLES)
+def test_one_sided_unions_are_refused_by_both(workspace: Workspace, forgetful: RoleName) -> None:
+    run_well(workspace)
+    shutil.rmtree(workspace.run_directory(forgetful).evaluation_alignment)
+    done = run(workspace, force=True)
+    both_refuse(done, "do not hold the same alignment")
+    assert done.kinds == {BundleOffer, EvaluationOpening}
+    assert all(workspace.run_directory(role).evaluation.exists() for role in ROLES)
+
+
+# --- refused by both ---
+
+
+@pytest.mark.parametrize("changed", ROLES)
+def test_halves_of_different_runs(workspace: Workspace, tmp_path: Path, changed: RoleName) -> None:
+    other = workspace.copy(tmp_path / "other")
+    retrain(other)
+    for each in (workspace, other):
+        assert load_bundle(each.run_directory(changed), changed).role == changed
+    shutil.rmtree(workspace.run_directory(changed).training)
+    shutil.copytree(
+        other.run_directory(changed).training, workspace.run_directory(changed).training
+    )
+    done = run(workspace)
+    both_refuse(done, "different training runs")
+    assert done.kinds == {BundleOffer}
+    assert not any(workspace.run_directory(role).evaluation.exists() for role in ROLES)
+
+
+def test_nobody_in_common(workspace: Workspace) -> None:
+    ours = {row.split(",")[0] for row in table(workspace, "active").read_text().splitlines()}
+    rewrite(
+        table(workspace, "passive"),
+        lambda rows: [rows[0], *(row for row in rows[1:] if row[0] not in ours)],
+    )
+    done = run(workspace)
+    both_refuse(done, "nobody in common")
+    assert EmbeddingBlock not in done.kinds
+
+
+def test_different_agreements(workspace: Workspace) -> None:
+    workspace.configure("passive", {"agreement.evaluation.stand_ins": "repeated"})
+    both_refuse(run(workspace), "agreement.evaluation.stand_ins")
+
+
+def retrain(workspace: Workspace) -> None:
+    """Other weights, by another learning rate."""
+    configure(workspace, {"optimiser.learning_rate": 3e-3})
+
+    def end(role: RoleName, link: Link) -> None:
+        from florist.common.train_stage import train  # noqa: PLC0415
+
+        side = replace(BOTH[role], connect=lambda *_: _lend(link))
+        train(side, load_config(workspace.config(role)), StageOptions(force=True), NoProgress())
+
+    with ThreadPoolExecutor(2) as both:
+        for done in [
+            both.submit(end, role, link) for role, link in zip(ROLES, linked_pair(), strict=True)
+        ]:
+            done.result(timeout=60)
+
+
+# --- refused before the peer is called ---
+
+
+def without(path: Path, what: str) -> None:
+    rewrite(path, lambda rows: [[*row] for row in _without(rows, what)])
+
+
+def _without(rows: list[list[str]], what: str) -> list[list[str]]:
+    match what:
+        case "last row":
+            return rows[:-1]
+        case "last column":
+            return [row[:-1] for row in rows]
+        case "positives":
+            place = rows[0].index('"click"')
+            ones = [row for row in rows[1:] if row[place] == "1"]
+            zeros = [row for row in rows[1:] if row[place] == "0"]
+            return [rows[0], *ones[:1], *zeros]
+        case _:
+            return rows[:3]
+
+
+@pytest.mark.parametrize(
+    ("role", "settings", "what", "words"),
+    [
+        ("active", {"agreement.evaluation.table": False}, "", "agreement.evaluation.table"),
+        ("passive", {"data.evaluation": None}, "", "data.evaluation: missing"),
+        ("passive", {}, "last column", "C26"),
+        ("active", {}, "last column", "click"),
+        ("active", {}, "positives", "two rows of each class"),
+        ("passive", {}, "most rows", "too few"),
+        ("passive", {"compute.engine": "gmpy2"}, "", "no engine 'gmpy2'"),
+        ("active", {"training.device": "mps"}, "", "training.device"),
+    ],
+)
+def test_bad_input(
+    workspace: Workspace, role: RoleName, settings: dict[str, Any], what: str, words: str
+) -> None:
+    path = table(workspace, role)
+    workspace.configure(role, settings)
+    if what:
+        without(path, what)
+    end = alone(workspace, role)
+    assert end.exit_code == 2
+    assert words in str(end)
+    assert not workspace.run_directory(role).evaluation.exists()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nothing_trained(workspace: Workspace, role: RoleName) -> None:
+    shutil.rmtree(workspace.run_directory(role).training)
+    end = alone(workspace, role)
+    assert end.exit_code == 2
+    assert "--stage train" in str(end)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_table_that_changed_since_it_was_aligned(workspace: Workspace, role: RoleName) -> None:
+    run_well(workspace)
+    without(table(workspace, role), "last row")
+    end = alone(workspace, role, force=True)
+    assert end.exit_code == 2
+    assert "not those that were aligned" in str(end)
+    assert "evaluation-alignment" in str(end)
+
+
+def test_strategies_without_independence_are_refused_with_the_reason(tmp_path: Path) -> None:
+    workspace = train_pair(tmp_path / "made-up", MadeUp())
+    for role in ROLES:
+        end = alone(workspace, role)
+        assert end.exit_code == 2
+        assert "trained with fea-random cannot be evaluated" in str(end)
+        assert "not distributed as those of real people" in str(end)
+        assert "fea-sampling" in str(end)

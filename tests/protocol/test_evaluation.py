@@ -1,0 +1,474 @@
+"""Both parts of an evaluation in memory: unbiased, the same again, and silent on who is shared."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from florist.active_party.evaluation import evaluate_active
+from florist.common.agreement import Agreement, EvaluationAgreement
+from florist.common.bundle import ActiveBundle, PassiveBundle
+from florist.common.channel.codec import encode
+from florist.common.channel.in_memory import linked_pair
+from florist.common.channel.recording import RecordingLink
+from florist.common.config import PreprocessingSettings
+from florist.common.data.features import Features
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.errors import FloristError, ProtocolViolation, as_florist_error
+from florist.common.evaluation import metrics
+from florist.common.evaluation.parts import EVALUATION, EvaluationParts
+from florist.common.evaluation.stand_ins import most_stand_ins, random_rows, row_of_each
+from florist.common.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.progress import NoProgress
+from florist.common.psu.alignment import Sizes
+from florist.common.training.calibration import Calibration, Mixture
+from florist.common.training.feed import Membership
+from florist.common.training.models import make_agreed_active, make_bottom
+from florist.common.training.secret_draws import SecretDraws
+from florist.common.training.settings import Model
+from florist.passive_party.evaluation import evaluate_passive
+from tests.support.tampering import TamperingLink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from florist.common.channel.channel import Link
+    from florist.common.evaluation.evaluation import Evaluation
+
+    Rows = npt.NDArray[np.int64]
+
+CPU = torch.device("cpu")
+COLUMNS = 3
+REPEATED = EvaluationAgreement(table=True, stand_ins="repeated")
+NOTHING = Preprocessing(PreprocessingSettings(), (), ())
+
+
+# --- a model, and people whose labels follow it ---
+
+
+def bundles(*, own: bool = False, **training: Any) -> tuple[ActiveBundle, PassiveBundle]:  # noqa: ANN401
+    """Both halves, whose weights make predictions that differ; numbers are the only features."""
+    values = {"cut_width": 4, "micro_batch": 100, "embedding_noise": 0.0, **training}
+    agreement = Agreement.model_validate({"training": values})
+    bottom = make_bottom(
+        Model(hidden=[6, 4]), numeric=COLUMNS, cardinalities=(), cut_width=4, device=CPU, seed=3
+    )
+    top = make_agreed_active(
+        agreement.training,
+        Model(hidden=[6], tower=[4]),
+        numeric=COLUMNS if own else 0,
+        cardinalities=(),
+        device=CPU,
+        seed=4,
+    )
+    with torch.no_grad():
+        top.top.output.weight *= 6
+        sample = random_features(4000, np.random.default_rng(0))
+        rows = torch.from_numpy(sample.numeric)
+        none = torch.empty(len(rows), 0, dtype=torch.int64)
+        logits = top(bottom(rows, none), *((rows.flip(0), none) if own else ()))
+        top.top.output.bias.sub_(logits.mean(0))
+    common = {
+        "run": bytes(32),
+        "peer_digest": bytes(32),
+        "agreement": agreement,
+        "union_sha256": "",
+        "preprocessing": NOTHING,
+        "device": CPU,
+    }
+    classes = agreement.training.classes
+    calibration = Calibration(agreement.training.calibration, Mixture.identity(classes))
+    return (
+        ActiveBundle(
+            role="active",
+            digest=b"a" * 32,
+            model=top,
+            calibration=calibration,
+            class_names=("0", "1"),
+            **common,  # type: ignore[arg-type]
+        ),
+        PassiveBundle(role="passive", digest=b"p" * 32, model=bottom, **common),  # type: ignore[arg-type]
+    )
+
+
+def random_features(rows: int, random: np.random.Generator) -> Features:
+    return Features(
+        random.random((rows, COLUMNS), dtype=np.float32), np.empty((rows, 0), dtype=np.int32)
+    )
+
+
+@dataclass(frozen=True)
+class People:
+    """Everybody: features at the passive party, own ones, labels."""
+
+    features: Features
+    own: Features
+    labels: Rows
+    predictions: npt.NDArray[np.float64]
+
+
+def make_people(
+    halves: tuple[ActiveBundle, PassiveBundle], rows: int, random: np.random.Generator
+) -> People:
+    """Labels are drawn less confidently than the model predicts."""
+    active, passive = halves
+    features, own = random_features(rows, random), random_features(rows, random)
+    scores = active.predict(passive.embed(features), own if active.has_features else None)
+    predictions = scores.numpy().astype(np.float64)
+    if predictions.ndim == 1:
+        labels = random.random(rows) < 0.2 + 0.6 * predictions
+    else:
+        labels = (random.random(rows)[:, None] > np.cumsum(predictions, 1)[:, :-1]).sum(1)
+    return People(features, own, labels.astype(np.int64), predictions)
+
+
+# --- an evaluation ---
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Which people the active and the passive party have in the union, and who stands in."""
+
+    active: Rows
+    passive: Rows
+    reserve: Rows
+
+    @classmethod
+    def of(cls, active: int, passive: int, shared: int, random: np.random.Generator) -> Overlap:
+        """At random places; as many further people stand in as the active party has."""
+        everyone = random.permutation(2 * active + passive - shared)
+        return cls(
+            everyone[:active],
+            everyone[active - shared : active - shared + passive],
+            everyone[active - shared + passive :],
+        )
+
+
+def parts_of(
+    people: People,
+    overlap: Overlap,
+    agreement: EvaluationAgreement | None = None,
+    seed: int = 1,
+    *,
+    own: bool = False,
+) -> tuple[EvaluationParts, EvaluationParts]:
+    """As after the union: positions that say nothing of who it is."""
+    agreement = agreement or EvaluationAgreement(table=True)
+    union = np.union1d(overlap.active, overlap.passive)
+    rank_of = np.full(len(people.labels), -1)
+    rank_of[union] = np.random.RandomState(seed).permutation(len(union))
+    sizes = len(overlap.active), len(overlap.passive)
+    table = np.concatenate((overlap.passive, overlap.reserve))
+    active = EvaluationParts(
+        agreement,
+        Membership.of(rank_of[overlap.active], len(union)),
+        Sizes(*sizes, len(union)),
+        np.empty(0, dtype=np.int64),
+        people.own.take(overlap.active) if own else None,
+        people.labels[overlap.active],
+        SecretDraws.from_seed(seed),
+    )
+    passive = EvaluationParts(
+        agreement,
+        Membership.of(rank_of[overlap.passive], len(union)),
+        Sizes(*sizes[::-1], len(union)),
+        np.arange(len(overlap.passive), len(table)),
+        people.features.take(table),
+        None,
+        SecretDraws.from_seed(seed + 1),
+    )
+    return active, passive
+
+
+def as_it_is(link: Link) -> Link:
+    return link
+
+
+def run(
+    halves: tuple[ActiveBundle, PassiveBundle],
+    parts: tuple[EvaluationParts, EvaluationParts],
+    *,
+    active: Callable[[Link], Link] = as_it_is,
+    passive: Callable[[Link], Link] = as_it_is,
+) -> tuple[Evaluation | FloristError, Evaluation | FloristError | None]:
+    """Both parts in threads of their own; what each found, or why it ended."""
+    links = linked_pair(grace=0.05)
+
+    def end(evaluate: Callable[..., Any], side: int, wrap: Callable[[Link], Link]) -> Any:  # noqa: ANN401
+        link = wrap(links[side])
+        try:
+            return evaluate(halves[side], parts[side], link.channel(EVALUATION), NoProgress())
+        except FloristError as error:
+            link.fail(as_florist_error(error))
+            return error
+
+    with ThreadPoolExecutor(2) as both:
+        ends = (
+            both.submit(end, evaluate_active, 0, active),
+            both.submit(end, evaluate_passive, 1, passive),
+        )
+        found = ends[0].result(timeout=30), ends[1].result(timeout=30)
+    for link in links:
+        link.close()
+    return found
+
+
+def evaluated(
+    halves: tuple[ActiveBundle, PassiveBundle], parts: tuple[EvaluationParts, EvaluationParts]
+) -> Evaluation:
+    ours, _ = run(halves, parts)
+    assert not isinstance(ours, FloristError)
+    return ours
+
+
+# --- the estimate ---
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["labels-only", "own-features"])
+@pytest.mark.parametrize("shared", [80, 240, 560, 800])
+def test_unbiased_whatever_the_overlap(shared: int, *, own: bool) -> None:
+    """From a tenth of the active party's people to all of them."""
+    halves = bundles(own=own)
+    random = np.random.default_rng(shared)
+    replications = 25
+    truth = make_people(halves, 150_000, np.random.default_rng(1))
+    true = metrics.evaluate(truth.labels, truth.predictions)
+    assert true.auc > 0.6
+    found = []
+    for _ in range(replications):
+        overlap = Overlap.of(800, 1000, shared, random)
+        people = make_people(halves, 2 * 800 + 1000, random)
+        found.append(evaluated(halves, parts_of(people, overlap, own=own)))
+    for name in ("auc", "log_loss"):
+        values = np.array([getattr(each, name).value for each in found])
+        errors = np.array([getattr(each, name).standard_error for each in found])
+        expected = errors.mean() / math.sqrt(replications)
+        assert abs(values.mean() - getattr(true, name)) < 3 * expected
+        assert 0.6 < values.std() / errors.mean() < 1.6
+        covered = np.abs(values - getattr(true, name)) < 1.96 * errors
+        assert covered.mean() >= 0.8
+    assert {(each.rows, each.shared) for each in found} == {(800, shared)}
+
+
+def test_with_all_shared_it_is_the_models_own_figures() -> None:
+    halves = bundles(calibration="test")
+    people = make_people(halves, 900, np.random.default_rng(2))
+    everyone = np.arange(300)
+    found = evaluated(halves, parts_of(people, Overlap(everyone, everyone, np.arange(300, 600))))
+    true = metrics.evaluate(people.labels[:300], people.predictions[:300])
+    assert found.auc.value == pytest.approx(true.auc)
+    assert found.log_loss.value == pytest.approx(true.log_loss)
+    assert found.ace.value == pytest.approx(true.ace)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["labels-only", "own-features"])
+def test_several_classes(*, own: bool) -> None:
+    halves = bundles(own=own, classes=3)
+    people = make_people(halves, 2200, np.random.default_rng(3))
+    overlap = Overlap.of(600, 1000, 400, np.random.default_rng(4))
+    found = evaluated(halves, parts_of(people, overlap, own=own))
+    true = metrics.evaluate(people.labels, people.predictions)
+    assert abs(found.auc.value - true.auc) < 4 * found.auc.standard_error
+    assert found.curve is None
+
+
+def test_there_is_noise_where_rows_are_copied_and_only_there() -> None:
+    quiet, noisy = bundles(), bundles(embedding_noise=3.0)
+    people = make_people(quiet, 6000, np.random.default_rng(5))
+    everyone = np.arange(3000)
+    once = parts_of(people, Overlap(everyone, everyone, np.arange(3000, 6000)))
+    assert evaluated(noisy, once).auc == evaluated(quiet, once).auc
+    repeated = parts_of(people, Overlap(everyone, everyone, np.arange(3000, 6000)), REPEATED)
+    assert evaluated(noisy, repeated).auc.high < evaluated(quiet, repeated).auc.low
+
+
+# --- who stands in ---
+
+
+def passive_parts(agreement: EvaluationAgreement | None = None) -> EvaluationParts:
+    halves = bundles()
+    people = make_people(halves, 700, np.random.default_rng(6))
+    overlap = Overlap.of(200, 300, 120, np.random.default_rng(7))
+    return parts_of(people, overlap, agreement)[1]
+
+
+def test_stand_ins_are_used_once_and_are_not_in_the_union() -> None:
+    """So that no two embeddings are of the same row: nothing sets a stand-in apart."""
+    parts = passive_parts()
+    rows = row_of_each(parts)
+    own = parts.membership.row_of_rank
+    assert np.array_equal(rows[own >= 0], own[own >= 0])
+    assert len(np.unique(rows)) == len(rows) == 380
+    assert set(rows[own < 0].tolist()) <= set(parts.kept_out.tolist())
+    assert np.array_equal(row_of_each(parts), rows)
+    other = replace(parts, draws=SecretDraws.from_seed(99))
+    assert not np.array_equal(row_of_each(other), rows)
+
+
+def test_repeated_stand_ins_are_any_rows() -> None:
+    parts = passive_parts(REPEATED)
+    rows = row_of_each(parts)
+    own = parts.membership.row_of_rank
+    assert np.array_equal(rows[own >= 0], own[own >= 0])
+    assert np.isin(rows[own < 0], own[own >= 0]).any()
+    assert np.array_equal(row_of_each(parts), rows)
+
+
+def test_a_peer_with_more_people_than_stand_ins_is_refused() -> None:
+    halves = bundles()
+    people = make_people(halves, 700, np.random.default_rng(8))
+    ours, theirs = parts_of(people, Overlap.of(200, 300, 120, np.random.default_rng(9)))
+    few = replace(theirs, kept_out=theirs.kept_out[:199])
+    ends = run(halves, (ours, few))
+    assert isinstance(ends[1], ProtocolViolation)
+    assert "199 that it may" in str(ends[1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "dummies", "most"), [(3, 0, 1), (100, 0, 33), (100, 7, 32), (96, 1, 32), (95, 1, 16)]
+)
+def test_how_many_a_table_can_stand_in_for(rows: int, dummies: int, most: int) -> None:
+    assert most_stand_ins(rows, dummies) == most
+
+
+def test_rows_in_the_union_are_random() -> None:
+    chosen = random_rows(50, 20, SecretDraws.from_seed(1))
+    assert len(set(chosen.tolist())) == 20
+    assert np.array_equal(chosen, np.sort(chosen))
+    assert np.array_equal(chosen, random_rows(50, 20, SecretDraws.from_seed(1)))
+    assert not np.array_equal(chosen, random_rows(50, 20, SecretDraws.from_seed(2)))
+
+
+# --- what crosses the line ---
+
+
+def records(
+    halves: tuple[ActiveBundle, PassiveBundle], parts: tuple[EvaluationParts, EvaluationParts]
+) -> list[tuple[str, Any]]:
+    kept: list[RecordingLink] = []
+
+    def wrap(link: Link) -> Link:
+        kept.append(RecordingLink(link))
+        return kept[-1]
+
+    run(halves, parts, active=wrap)
+    return [(record.direction.value, record.message) for record in kept[0].records]
+
+
+def test_sizes_and_order_are_the_same_whoever_is_shared() -> None:
+    """Embeddings in, figures out, and nothing else."""
+    halves = bundles(embedding_noise=0.1)
+    people = make_people(halves, 900, np.random.default_rng(10))
+    shapes = set()
+    for seed in range(3):
+        overlap = Overlap.of(250, 300, 100, np.random.default_rng(seed))
+        seen = records(halves, parts_of(people, overlap, seed=seed))
+        assert {type(message) for _, message in seen} == {EmbeddingBlock, EvaluationSummary}
+        shapes.add(tuple((way, type(m).__name__, len(encode(m))) for way, m in seen))
+    assert len(shapes) == 1
+
+
+def test_the_same_model_on_the_same_union_sends_the_same_again() -> None:
+    """And another model other noise: nothing is learnt by repeating."""
+    active, passive = bundles(embedding_noise=0.1)
+    people = make_people((active, passive), 900, np.random.default_rng(11))
+    overlap = Overlap.of(250, 300, 100, np.random.default_rng(12))
+    parts = parts_of(people, overlap, REPEATED)
+    first, again = (records((active, passive), parts) for _ in range(2))
+    assert first == again
+    other = records((active, replace(passive, digest=b"q" * 32)), parts)
+    assert [type(m) for _, m in first] == [type(m) for _, m in other]
+    assert first[0] != other[0]
+
+
+@pytest.mark.parametrize("told", ["figures", "nothing"])
+def test_the_passive_party_learns_what_is_agreed(told: str) -> None:
+    agreement = EvaluationAgreement.model_validate({"table": True, "passive_learns": told})
+    halves = bundles()
+    people = make_people(halves, 900, np.random.default_rng(13))
+    parts = parts_of(people, Overlap.of(250, 300, 100, np.random.default_rng(14)), agreement)
+    ours, theirs = run(halves, parts)
+    assert not isinstance(ours, FloristError)
+    if told == "nothing":
+        assert theirs is None
+        return
+    assert theirs is not None
+    assert not isinstance(theirs, FloristError)
+    assert (theirs.auc, theirs.ace, theirs.log_loss) == (ours.auc, ours.ace, ours.log_loss)
+    assert theirs.curve is None
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        EvaluationSummary(),
+        EvaluationSummary(0.7, 0.1, 0.1, 0.1, 0.5, None),
+        EvaluationSummary(math.nan, 0.1, 0.1, 0.1, 0.5, 0.1),
+        EvaluationSummary(0.7, -0.1, 0.1, 0.1, 0.5, 0.1),
+    ],
+    ids=str,
+)
+def test_a_summary_that_is_none_is_refused(lie: EvaluationSummary) -> None:
+    halves = bundles()
+    people = make_people(halves, 900, np.random.default_rng(15))
+    parts = parts_of(people, Overlap.of(250, 300, 100, np.random.default_rng(16)))
+
+    def lying(link: Link) -> Link:
+        return TamperingLink(link, lambda m: [lie if isinstance(m, EvaluationSummary) else m])
+
+    _, theirs = run(halves, parts, active=lying)
+    assert isinstance(theirs, ProtocolViolation)
+    assert "not as agreed" in str(theirs)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda block: replace(block, start=block.start + 1),
+        lambda block: replace(block, step=1),
+        lambda block: replace(block, values=block.values[:-4]),
+        lambda block: replace(block, values=b"\xff" * len(block.values)),
+    ],
+    ids=["place", "step", "length", "no-number"],
+)
+def test_embeddings_that_are_none_are_refused(
+    spoil: Callable[[EmbeddingBlock], EmbeddingBlock],
+) -> None:
+    halves = bundles()
+    people = make_people(halves, 900, np.random.default_rng(17))
+    parts = parts_of(people, Overlap.of(250, 300, 100, np.random.default_rng(18)))
+
+    def lying(link: Link) -> Link:
+        return TamperingLink(link, lambda m: [spoil(m) if isinstance(m, EmbeddingBlock) else m])
+
+    ours, _ = run(halves, parts, passive=lying)
+    assert isinstance(ours, ProtocolViolation)
+
+
+# --- what an attacker makes of it ---
+
+
+def collision_auc(agreement: EvaluationAgreement | None) -> float:
+    """How well the distance to the nearest other embedding tells real rows from stand-ins."""
+    halves = bundles()
+    people = make_people(halves, 1600, np.random.default_rng(19))
+    overlap = Overlap.of(500, 600, 250, np.random.default_rng(20))
+    parts = parts_of(people, overlap, agreement)
+    blocks = [m.values for _, m in records(halves, parts) if isinstance(m, EmbeddingBlock)]
+    embeddings = torch.from_numpy(np.frombuffer(b"".join(blocks), "<f4").reshape(-1, 4).copy())
+    distances = torch.cdist(embeddings, embeddings).fill_diagonal_(torch.inf).min(1).values
+    ours, theirs = (each.membership.row_of_rank >= 0 for each in parts)
+    return metrics.auc(theirs[ours], distances.numpy()[ours])
+
+
+def test_stand_ins_used_once_have_no_twins() -> None:
+    assert abs(collision_auc(None) - 0.5) < 0.06
+    assert collision_auc(REPEATED) > 0.6
