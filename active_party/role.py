@@ -14,8 +14,12 @@ from florist.common.role import Role
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from florist.common.bundle import ActiveBundle
     from florist.common.channel.channel import Channel, Link
     from florist.common.config import PartyConfig
+    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.progress import StepProgress
     from florist.common.train_session import HalfSetup
     from florist.common.training.loop import Half, Run
 
@@ -47,4 +51,12 @@ def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
     return make_active_half
 
 
-ACTIVE = Role("active", wait_for_peer, _make_half, run_psu)
+def _make_evaluator() -> Callable[
+    [ActiveBundle, EvaluationParts, Channel, StepProgress], Evaluation | None
+]:
+    from florist.active_party.evaluation import evaluate_active  # noqa: PLC0415 - loads torch
+
+    return evaluate_active
+
+
+ACTIVE = Role("active", wait_for_peer, _make_half, run_psu, _make_evaluator)

@@ -14,8 +14,12 @@ from florist.passive_party.psu_role import run_psu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from florist.common.bundle import PassiveBundle
     from florist.common.channel.channel import Channel, Link
     from florist.common.config import PartyConfig
+    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.progress import StepProgress
     from florist.common.train_session import HalfSetup
     from florist.common.training.loop import Half, Run
 
@@ -52,4 +56,12 @@ def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
     return make_passive_half
 
 
-PASSIVE = Role("passive", reach_peer, _make_half, run_psu)
+def _make_evaluator() -> Callable[
+    [PassiveBundle, EvaluationParts, Channel, StepProgress], Evaluation | None
+]:
+    from florist.passive_party.evaluation import evaluate_passive  # noqa: PLC0415 - loads torch
+
+    return evaluate_passive
+
+
+PASSIVE = Role("passive", reach_peer, _make_half, run_psu, _make_evaluator)

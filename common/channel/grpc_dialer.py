@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from florist.common.channel.pipes import PipeChannel
 
 log = logging.getLogger("florist.transport")
+
+T = TypeVar("T")
 
 #: Seconds for an answer of the listening party to one attempt to connect.
 _ATTEMPT = 10.0
@@ -75,6 +77,22 @@ def dial(
         NotYet: it could not be reached in time.
         TransportError: at once, when waiting cannot mend it.
     """
+
+    def connect(patience: float) -> Link:
+        return _connect(address, credentials, peer_name, patience)
+
+    return keep_trying(address, credentials, peer_name, timeout, connect, on_wait)
+
+
+def keep_trying(
+    address: str,
+    credentials: Credentials | None,
+    peer_name: str,
+    timeout: float,
+    connect: Callable[[float], T],
+    on_wait: Callable[[str], None] | None = None,
+) -> T:
+    """What `connect` gives, given the seconds that one attempt may take; else as `dial`."""
     if credentials is None:
         log.warning("dialling in plain text: anyone on the network can read and pretend")
     deadline = time.monotonic() + timeout
@@ -84,7 +102,7 @@ def dial(
         patience = min(_ATTEMPT, max(0.1, deadline - time.monotonic()))
         try:
             shake_hands(address, credentials, peer_name, patience)
-            return _connect(address, credentials, peer_name, patience)
+            return connect(patience)
         except NotYet as error:
             refusals = refusals + 1 if isinstance(error, Closed) else 0
             reason = error.reason
@@ -101,16 +119,20 @@ def dial(
         time.sleep(pause)
 
 
+def open_channel(address: str, credentials: Credentials | None, peer_name: str) -> grpc.Channel:
+    """The way to the party of that name; it connects when it is used."""
+    options: list[tuple[str, str | int]] = list(_OPTIONS)
+    if credentials is None:
+        return grpc.insecure_channel(address, options)
+    # TLS compares the listener's certificate with the party's name, wherever it runs.
+    options.append(("grpc.ssl_target_name_override", peer_name))
+    return grpc.secure_channel(address, credentials.for_dialer(), options)
+
+
 def _connect(
     address: str, credentials: Credentials | None, peer_name: str, timeout: float
 ) -> _DialedLink:
-    options: list[tuple[str, str | int]] = list(_OPTIONS)
-    if credentials is None:
-        channel = grpc.insecure_channel(address, options)
-    else:
-        # TLS compares the listener's certificate with the party's name, wherever it runs.
-        options.append(("grpc.ssl_target_name_override", peer_name))
-        channel = grpc.secure_channel(address, credentials.for_dialer(), options)
+    channel = open_channel(address, credentials, peer_name)
     link = _DialedLink(channel, address, peer_name, with_tls=credentials is not None)
     try:
         link.open_control(timeout)

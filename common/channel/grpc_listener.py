@@ -7,44 +7,37 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Condition, Thread
-from typing import TYPE_CHECKING, Self, cast
+from threading import Condition
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote
 
 import grpc
 
 from florist.common.channel import codec
 from florist.common.channel.channel import CONTROL
+from florist.common.channel.daemon_pool import DaemonPool
+from florist.common.channel.grpc_server import SERVER_OPTIONS, Refusal, bind, identify
 from florist.common.channel.grpc_streams import (
     CHANNEL,
     LINGER,
-    OPTIONS,
     REPORT_EVERY,
-    REQUIRED_TLS,
     SESSION,
     TLS,
     GrpcLink,
     Stream,
     Teller,
-    shown,
 )
-from florist.common.errors import ConfigurationError, PeerLost, TransportError
+from florist.common.errors import PeerLost, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from types import TracebackType
-    from typing import ParamSpec, TypeVar
 
     from florist.common.channel.channel import Link
     from florist.common.channel.credentials import Credentials
     from florist.common.channel.pipes import PipeChannel
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
 
 log = logging.getLogger("florist.transport")
 
@@ -54,22 +47,6 @@ _CHANNEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _MAX_CHANNELS = 32
 #: Seconds after which a connection without a call is a failed handshake.
 _SILENT_CONNECTION = 3.0
-
-_OPTIONS = (
-    *OPTIONS,
-    ("grpc.so_reuseport", 0),
-    ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.http2.max_ping_strikes", 0),
-)
-
-
-class _Refusal(Exception):  # noqa: N818 - it ends a call
-    """A call that is not taken, and why."""
-
-    def __init__(self, code: grpc.StatusCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
 
 
 class _AcceptedLink(GrpcLink):
@@ -91,11 +68,11 @@ class _AcceptedLink(GrpcLink):
         """Take a stream that the peer has opened."""
         with self._changed:
             if self.is_over:
-                raise _Refusal(grpc.StatusCode.FAILED_PRECONDITION, "the session has ended")
+                raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "the session has ended")
             if name in self._streams:
-                raise _Refusal(grpc.StatusCode.ALREADY_EXISTS, f"channel {name} is open already")
+                raise Refusal(grpc.StatusCode.ALREADY_EXISTS, f"channel {name} is open already")
             if len(self._streams) >= _MAX_CHANNELS:
-                raise _Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many channels")
+                raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many channels")
             stream = Stream(self._find(name), context.cancel)
             if not context.add_callback(stream.finished.set):
                 stream.finished.set()
@@ -137,6 +114,7 @@ class GrpcListener:
         self._credentials = credentials
         self._peer_name = peer_name
         self._server: grpc.Server | None = None
+        self._pool = DaemonPool(2 * _MAX_CHANNELS)
         self._link: _AcceptedLink | None = None
         self._link_is_new = False
         self._changed = Condition()
@@ -152,24 +130,14 @@ class GrpcListener:
             ConfigurationError: the address cannot be had.
         """
         server = grpc.server(
-            _DaemonThreads(),
+            self._pool,
             handlers=[_OneMethod(self._converse)],
-            options=list(_OPTIONS),
+            options=list(SERVER_OPTIONS),
             maximum_concurrent_rpcs=2 * _MAX_CHANNELS,
         )
-        try:
-            if self._credentials is None:
-                log.warning("listening in plain text: anyone on the network can read and pretend")
-                port = server.add_insecure_port(self._address)
-            else:
-                secure = self._credentials.for_listener(self._connection_came)
-                port = server.add_secure_port(self._address, secure)
-        except RuntimeError:
-            reason = _why_not_bound(self._address)
-            raise ConfigurationError(f"cannot listen at {self._address}: {reason}") from None
+        self._address = bind(server, self._address, self._credentials, self._connection_came)
         server.start()
         self._server = server
-        self._address = f"{self._address.rpartition(':')[0]}:{port}"
         return self._address
 
     def accept(self, timeout: float, on_wait: Callable[[str], None] | None = None) -> Link:
@@ -201,6 +169,7 @@ class GrpcListener:
             self._link.close()
         if self._server is not None:
             self._server.stop(None).wait(LINGER)
+            self._pool.shutdown()
 
     def __enter__(self) -> Self:
         self.start()
@@ -234,7 +203,7 @@ class GrpcListener:
         try:
             tls = self._identify(context)
             link, stream = self._admit(requests, context)
-        except _Refusal as refusal:
+        except Refusal as refusal:
             self._last_refusal = refusal.reason
             self._refused.tell(f"refused {unquote(context.peer())}: {refusal.reason}")
             context.abort(refusal.code, refusal.reason)
@@ -247,21 +216,7 @@ class GrpcListener:
         """The TLS version, when the certificate is the peer's."""
         if self._credentials is None:
             return "none"
-        facts = cast("Mapping[str, Sequence[bytes]]", context.auth_context())
-        names = [shown(n.decode(errors="replace")) for n in facts.get("x509_common_name", ())]
-        if names != [self._peer_name]:
-            raise _Refusal(
-                grpc.StatusCode.PERMISSION_DENIED,
-                f"the certificate is that of {', '.join(map(repr, names)) or 'nobody'}, who is not "
-                "the configured peer",
-            )
-        version = facts["ssl_tls_version"][0].decode()
-        if version != REQUIRED_TLS:
-            raise _Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"the connection uses {version}; TLS 1.3 is required",
-            )
-        return version
+        return identify(context, self._peer_name)
 
     def _admit(
         self, requests: Iterator[bytes], context: grpc.ServicerContext
@@ -270,13 +225,13 @@ class GrpcListener:
         metadata = dict(context.invocation_metadata())
         session, name = str(metadata.get(SESSION, "")), str(metadata.get(CHANNEL, ""))
         if not _SESSION_NAME.fullmatch(session) or not _CHANNEL_NAME.fullmatch(name):
-            raise _Refusal(
+            raise Refusal(
                 grpc.StatusCode.INVALID_ARGUMENT, "the call names no session or no channel"
             )
         with self._changed:
             if name == CONTROL:
                 if self._link is not None:
-                    raise _Refusal(
+                    raise Refusal(
                         grpc.StatusCode.RESOURCE_EXHAUSTED, "another session is under way"
                     )
                 link = _AcceptedLink(self._peer_name, session, self._session_over)
@@ -286,7 +241,7 @@ class GrpcListener:
                 self._changed.notify_all()
                 return link, stream
             if self._link is None or self._link.session != session:
-                raise _Refusal(grpc.StatusCode.FAILED_PRECONDITION, "there is no such session")
+                raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "there is no such session")
             link = self._link
         return link, link.attach(name, requests, context)
 
@@ -324,33 +279,3 @@ class _OneMethod(grpc.GenericRpcHandler):
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         return self._handler if handler_call_details.method == codec.METHOD else None
-
-
-class _DaemonThreads(ThreadPoolExecutor):
-    """A thread per call, none of which holds up the end of the process as a pool's would."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-
-        def run() -> None:
-            future.set_result(fn(*args, **kwargs))  # gRPC's `fn` raises nothing
-
-        Thread(target=run, name="florist-stream", daemon=True).start()
-        return future
-
-
-def _why_not_bound(address: str) -> str:
-    """The reason, which gRPC does not give but an attempt by hand does."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    try:
-        family, kind, protocol, _, name = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as attempt:
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            attempt.bind(name)
-            attempt.listen()
-    except OSError as error:
-        return error.strerror or str(error)
-    return "gRPC refuses it; check the certificate and the key too"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from florist.common.channel.channel import Channel, Link, M, Traffic
     from florist.common.errors import FloristError
     from florist.common.messages import Control, Message
@@ -43,6 +46,13 @@ class RecordingLink:
         """What crossed the link so far, in order."""
         with self._lock:
             return tuple(self._records)
+
+    def drain(self) -> Iterator[Record]:
+        """The same, each record forgotten as it is handed over."""
+        with self._lock:
+            records, self._records = deque(self._records), []
+        while records:
+            yield records.popleft()
 
     @property
     def traffic(self) -> Traffic:

@@ -88,13 +88,13 @@ class Split:
         return np.intersect1d(self.active, self.passive)
 
 
-def generate(rows: int, seed: int) -> ClickData:
+def generate(rows: int, seed: int, sample: int = 1) -> ClickData:
     """Make up `rows` people; the same arguments give the same data.
 
     The seed alone settles the categories and all effects, so that any number of rows follows the
-    same rules.
+    same rules. Different samples, numbered from 1, have different people.
     """
-    truth, random = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
+    truth, random = np.random.default_rng([seed, 0]), np.random.default_rng([seed, sample])
     features: dict[str, pa.Array] = {}
     numbers, places = [], []
     for column in NUMERIC:
@@ -119,7 +119,8 @@ def generate(rows: int, seed: int) -> ClickData:
     probabilities = _with_mean(_SPREAD * logits, POSITIVE_RATE)
     labels = (random.random(rows) < probabilities).astype(np.int64)
     people = pa.array(random.permutation(rows)).cast(pa.string())
-    ids = pc.binary_join_element_wise("p", pc.utf8_lpad(people, 9, "0"), "")
+    prefix = "p" if sample == 1 else f"p{sample}-"
+    ids = pc.binary_join_element_wise(prefix, pc.utf8_lpad(people, 9, "0"), "")
     return ClickData(ids, pa.table(features), labels, probabilities)
 
 

@@ -35,6 +35,10 @@ class Features:
         numeric, categorical = self.numeric.shape[1], self.categories.shape[1]
         return f"Features({len(self)} rows, {numeric} numeric, {categorical} categorical)"
 
+    def slice(self, start: int, stop: int) -> Features:
+        """These rows, not copied."""
+        return Features(self.numeric[start:stop], self.categories[start:stop])
+
     def take(self, rows: npt.NDArray[np.int64]) -> Features:
         """These rows in this order, copied; a row may come more than once."""
         return Features(self.numeric.take(rows, axis=0), self.categories.take(rows, axis=0))

@@ -37,12 +37,23 @@ class IdColumn:
         bounds = (self.offsets - first).tolist()
         return (data[start:end] for start, end in pairwise(bounds))
 
+    def at(self, row: int) -> bytes:
+        """One ID."""
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
     def __repr__(self) -> str:
         return f"IdColumn({len(self)} IDs)"
 
     def slice(self, start: int, stop: int) -> IdColumn:
         """IDs `start` up to `stop`, sharing the buffer."""
         return IdColumn(self.data, self.offsets[start : stop + 1])
+
+    def take(self, rows: npt.NDArray[np.int64]) -> IdColumn:
+        """These IDs in this order, copied."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate(([0], np.cumsum(lengths)))
+        moved = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return IdColumn(self.data[np.arange(offsets[-1]) + moved], offsets)
 
 
 def quick_digests(ids: IdColumn) -> npt.NDArray[np.uint64]:

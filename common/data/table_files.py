@@ -17,7 +17,7 @@ from florist.common.data.quoting import quoted, quoted_few
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".gz")
@@ -63,6 +63,24 @@ class TableFile:
             raise _no_rows(self.path)
         return table
 
+    def batches(
+        self, names: Sequence[str], rows: int, skip: int = 0
+    ) -> Iterator[tuple[pa.Table, float]]:
+        """As `read`, in tables of `rows` rows (the last may have fewer), without the first `skip`.
+
+        No more than a few blocks are in memory. With each table comes the share of the file that
+        has been read, about.
+
+        Raises:
+            ConfigurationError: as `read`, when the row in question is come to.
+        """
+        self._check(names)
+        if self.schema is None:
+            parts = _stream_text(self.path, names, self.text)
+        else:
+            parts = _stream_parquet(self.path, names, rows)
+        return _in_tables(parts, rows, skip)
+
     def _check(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self.names]
         if missing:
@@ -82,6 +100,25 @@ class TableFile:
                     f"{self.path}: {times[name]} columns are called {quoted(name)}; rename all "
                     "but one"
                 )
+
+
+def _in_tables(
+    parts: Iterator[tuple[pa.Table, float]], rows: int, skip: int
+) -> Iterator[tuple[pa.Table, float]]:
+    """Of `rows` rows each, whatever the parts have."""
+    kept: list[pa.Table] = []
+    count, share = 0, 0.0
+    for part, share in parts:
+        passed = min(skip, part.num_rows)
+        skip -= passed
+        kept.append(part.slice(passed))
+        count += part.num_rows - passed
+        while count >= rows:
+            whole = pa.concat_tables(kept)
+            yield whole.slice(0, rows), share
+            kept, count = [whole.slice(rows)], count - rows
+    if count:
+        yield pa.concat_tables(kept), share
 
 
 def open_table(path: Path, text: TextLayout) -> TableFile:
@@ -138,6 +175,19 @@ def _read_parquet(path: Path, names: Sequence[str]) -> pa.Table:
         raise _unreadable(path, error) from None
 
 
+def _stream_parquet(
+    path: Path, names: Sequence[str], rows: int
+) -> Iterator[tuple[pa.Table, float]]:
+    try:
+        with parquet.ParquetFile(str(path)) as file:
+            done, total = 0, file.metadata.num_rows
+            for batch in file.iter_batches(rows, columns=list(names)):
+                done += batch.num_rows
+                yield pa.Table.from_batches([batch]).select(list(names)), done / total
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
 # --- text ---
 
 
@@ -172,14 +222,45 @@ def _read_text(path: Path, names: Sequence[str], layout: TextLayout) -> pa.Table
 def _text_columns(
     path: Path, names: Sequence[str] | None, layout: TextLayout, *, use_threads: bool = True
 ) -> pa.Table:
-    convert_options = csv.ConvertOptions(
+    options = _read_options(layout, use_threads=use_threads)
+    with _open_text(path) as stream:
+        return csv.read_csv(stream, options, _parse_options(layout), _as_strings(names))
+
+
+def _as_strings(names: Sequence[str] | None) -> csv.ConvertOptions:
+    return csv.ConvertOptions(
         include_columns=names,
         column_types=dict.fromkeys(names or (), pa.string()),  # never guessed: "007" stays
         strings_can_be_null=False,  # a value may be "NA"
     )
-    options = _read_options(layout, use_threads=use_threads)
-    with _open_text(path) as stream:
-        return csv.read_csv(stream, options, _parse_options(layout), convert_options)
+
+
+def _stream_text(
+    path: Path, names: Sequence[str], layout: TextLayout
+) -> Iterator[tuple[pa.Table, float]]:
+    done = 0
+    options = _read_options(layout)
+    try:
+        with (
+            pa.OSFile(str(path)) as file,
+            _decompressed(file, path) as stream,
+            csv.open_csv(stream, options, _parse_options(layout), _as_strings(names)) as reader,
+        ):
+            size = file.size()
+            for blocks, batch in enumerate(reader, start=1):
+                done += batch.num_rows
+                # The reader is some blocks ahead of what it gives; of a compressed file it is
+                # known only how far it is.
+                read = file.tell() if stream is not file else blocks * options.block_size
+                yield pa.Table.from_batches([batch]), min(read / size, 1.0)
+    except pa.ArrowException as error:
+        raise _explained(path, layout, str(error), f"a row after row {done:,}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _decompressed(file: pa.NativeFile, path: Path) -> pa.NativeFile:
+    return pa.CompressedInputStream(file, "gzip") if path.suffix.lower() == ".gz" else file
 
 
 def _open_text(path: Path) -> pa.NativeFile:
@@ -210,9 +291,13 @@ def _bad_text(
         _text_columns(path, names, layout, use_threads=False)
     except (pa.ArrowException, OSError) as slower:
         problem = str(slower)
+    return _explained(path, layout, problem, "a row")
+
+
+def _explained(path: Path, layout: TextLayout, problem: str, somewhere: str) -> ConfigurationError:
     row = re.search(r"Row #(\d+)", problem)
     header = "" if layout.names else " (the header is row 1)"
-    where = f"row {int(row[1]):,}{header}" if row else "a row"
+    where = f"row {int(row[1]):,}{header}" if row else somewhere
     if "Empty CSV" in problem:
         return _no_rows(path)
     if "UTF8" in problem:

@@ -111,7 +111,7 @@ def read_table(
         ConfigurationError: the file, the column and the fix. Its text may quote IDs and values, so
             it is for this party's operator only.
     """
-    file = _open(table)
+    file = table_file(table)
     numeric: Columns = features.numeric if features else table.numeric
     categorical: Columns = features.categorical if features else table.categorical
     others = [column for column in (_id_name(table), table.label) if column is not None]
@@ -126,9 +126,43 @@ def read_table(
     )
 
 
+def rows_without_ids(source: str, content: pa.Table, features: FeatureColumns) -> RawTable:
+    """Rows of which only the features matter; other columns are left out.
+
+    Raises:
+        ConfigurationError: a column is not there, or holds what it cannot.
+    """
+    wanted = (*features.numeric, *features.categorical)
+    if missing := [name for name in wanted if name not in content.column_names]:
+        raise ConfigurationError(
+            f"{source}: lacks columns that the model was trained with: {quoted_few(missing, 20)}; "
+            "add them"
+        )
+    columns = {
+        name: convert(content.column(name), f"{source}, column {quoted(name)}")
+        for names, convert in (
+            (features.numeric, as_numbers),
+            (features.categorical, as_categories),
+        )
+        for name in names
+    }
+    nobody = IdColumn(np.empty(0, np.uint8), np.zeros(content.num_rows + 1, np.int64))
+    return RawTable(source, nobody, None, None, pa.table(columns))
+
+
+def normalised_ids(texts: pa.ChunkedArray, where: str, normalisation: Normalisation) -> IdColumn:
+    """IDs as `read_ids` gives them, of any column; empty ones and repeated ones are kept.
+
+    Raises:
+        ConfigurationError: starts with `where`; the column has no exact text.
+    """
+    column = _normalised(as_ids(texts, where), normalisation)
+    return _id_column(pc.fill_null(column, "").combine_chunks())
+
+
 def read_table_ids(table: Table, normalisation: Normalisation) -> IdColumn:
     """As `read_ids`, of a table of the configuration, whatever its format."""
-    file = _open(table)
+    file = table_file(table)
     column = _id_name(table)
     content = file.read(file.names[:1] if column is None else [column])
     return _ids(table, content, normalisation)
@@ -170,7 +204,8 @@ def fingerprint(ids: IdColumn) -> str:
 # --- the parts of a table ---
 
 
-def _open(table: Table) -> TableFile:
+def table_file(table: Table) -> TableFile:
+    """A table of the configuration, looked at but not read."""
     known = FORMATS.get(table.format)
     names = known.header(table.id_column) if known else None
     return open_table(table.path, TextLayout(table.delimiter, names))

@@ -1,0 +1,63 @@
+"""Threads for gRPC's calls, none of which holds up the end of the process as a pool's would."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+
+class DaemonPool(ThreadPoolExecutor):
+    """At most so many threads, each kept for further calls; calls beyond that wait for one."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self._limit = threads
+        self._started = 0
+        self._idle = 0
+        self._ended = False
+        #: None ends a thread.
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._guard = Lock()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - the thread goes on with the next call
+                future.set_exception(error)
+
+        with self._guard:
+            if self._ended:
+                Thread(target=run, name="florist-call", daemon=True).start()
+                return future
+            if self._idle:
+                self._idle -= 1
+            elif self._started < self._limit:
+                self._started += 1
+                Thread(target=self._work, name="florist-call", daemon=True).start()
+            self._tasks.put(run)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as inherited
+        """Let each thread end when it is idle. Waits for none."""
+        with self._guard:
+            started, self._started, self._ended = self._started, 0, True
+            for _ in range(started):
+                self._tasks.put(None)
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            with self._guard:
+                self._idle += 1

@@ -1,0 +1,102 @@
+"""The people of an aligned table, as groups of UIDs are served: a row of our own for every UID.
+
+Where a UID is not ours, a row of our own table stands in, always the same one: drawn from a secret
+that is kept beside the model. Were it drawn anew at each start, answers for people whom a party
+lacks would change and those for its own would not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from secrets import token_bytes
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.data.tables import fingerprint, read_table
+from florist.common.errors import ConfigurationError
+from florist.common.serving.hiding import HidingGroups
+from florist.common.serving.private_files import private_file
+from florist.common.training.feed import Membership
+from florist.common.training.secret_draws import SECRET_BYTES, SecretDraws
+from florist.common.training.synthetic_features import FeaSampling
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from florist.common.bundle import Bundle
+    from florist.common.config import PartyConfig
+    from florist.common.data.features import Features
+    from florist.common.data.ids import IdColumn
+    from florist.common.run_directory import Alignment, RunDirectory
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class People:
+    """One table of ours and its union, in groups."""
+
+    groups: HidingGroups
+    union_sha256: bytes
+    ids: IdColumn
+    #: The rank in `U` of each row.
+    rank_of_row: npt.NDArray[np.int64]
+    #: The row of each rank: ours, or the one that stands in.
+    row_of_rank: npt.NDArray[np.int64]
+    features: Features
+    #: Secret to the peer, the same at every start.
+    draws: SecretDraws
+
+    def rows(self, group: int) -> npt.NDArray[np.int64]:
+        """A row of our table for each UID of the group; as much work whoever is in it."""
+        return self.row_of_rank[self.groups.members(group)]
+
+
+def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> People:
+    """Read the table that the agreement on serving names.
+
+    Raises:
+        ConfigurationError: it is not there, or not the one that was aligned.
+    """
+    name = config.agreement.serving.table
+    table = config.data.train if name == "train" else config.data.test_table
+    if table is None:
+        raise ConfigurationError("data.test: missing; agreement.serving.table names it")
+    alignment = runs.load_alignment(name)
+    union_sha256 = bytes.fromhex(alignment.summary.union_sha256)
+    if name == "train" and alignment.summary.union_sha256 != bundle.union_sha256:
+        raise ConfigurationError(
+            f"{runs.path}: the training table was aligned again since the model was trained; "
+            "train again, or restore the alignment"
+        )
+    raw = read_table(
+        table, config.agreement.id_normalisation, features=bundle.preprocessing.features
+    )
+    if fingerprint(raw.ids) != alignment.summary.table_fingerprint:
+        raise ConfigurationError(
+            f"data.{name}: its IDs are not those that were aligned; put the table back as it was"
+        )
+    secret = private_file(runs.path / "serving" / "secret", lambda: token_bytes(SECRET_BYTES))
+    if len(secret) != SECRET_BYTES:
+        raise ConfigurationError(f"{runs.path}/serving/secret: is damaged; restore it")
+    draws = SecretDraws(secret).derive(alignment.summary.union_sha256)
+    union_size = alignment.summary.union_size
+    return People(
+        HidingGroups.of(
+            union_size,
+            config.agreement.serving.hiding_size,
+            union_sha256=union_sha256,
+            run=bundle.run,
+        ),
+        union_sha256,
+        raw.ids,
+        alignment.rank_of_row,
+        _rows_with_stand_ins(alignment, draws),
+        bundle.preprocessing.transform(raw),
+        draws,
+    )
+
+
+def _rows_with_stand_ins(alignment: Alignment, draws: SecretDraws) -> npt.NDArray[np.int64]:
+    rows = Membership.of(alignment.rank_of_row, alignment.summary.union_size).row_of_rank
+    donors = FeaSampling(draws, len(alignment.rank_of_row)).donors(np.arange(len(rows)), 0)
+    return np.where(rows >= 0, rows, donors)

@@ -1,0 +1,242 @@
+"""The HTTP service of the passive party: over real sockets, and fuzzed from its own description."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import numpy as np
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+from schemathesis import GenerationMode
+from schemathesis.core.result import Ok
+
+from florist.common.config import Http
+from florist.common.errors import ConfigurationError
+from florist.passive_party.http_service import http_service
+from tests.support.links import free_address
+from tests.support.serving import client_of, halves, service, table_of, whole_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from florist.common.channel.grpc_prediction_server import PredictionServer
+    from tests.support.parties import Workspace
+
+TOKEN = "a-token-for-tests-0123456789"
+
+
+@dataclass
+class Api:
+    """Where it is, and how to ask it."""
+
+    address: str
+    peer: PredictionServer
+
+    def ask(
+        self,
+        body: object = None,
+        *,
+        raw: bytes | None = None,
+        path: str = "/predict",
+        method: str = "POST",
+        **headers: str,
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers and JSON of the answer."""
+        host, _, port = self.address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        content = json.dumps(body).encode() if raw is None else raw
+        sent = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            connection.request(method, path, content, {k: v for k, v in sent.items() if v})
+            answer = connection.getresponse()
+            text = answer.read()
+            found = dict(answer.getheaders())
+            is_json = found.get("content-type", "") == "application/json"
+            return answer.status, found, json.loads(text) if is_json else text.decode()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def api_of(
+    workspace: Workspace, limits: dict[str, int] | None = None, **http_settings: object
+) -> Iterator[Api]:
+    settings = Http.model_validate({"address": free_address(), **http_settings})
+    with (
+        service(workspace, limits=limits or {}) as peer,
+        client_of(workspace, peer.address, answer=5.0) as client,
+        http_service(client, settings, TOKEN, drain=5.0) as address,
+    ):
+        yield Api(address, peer)
+
+
+@pytest.fixture(scope="module")
+def api(plain: Workspace) -> Iterator[Api]:
+    with api_of(plain, max_rows=20, max_bytes=60_000) as found:
+        yield found
+
+
+def rows_of(workspace: Workspace, count: int) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = (
+        table_of(workspace, "passive").columns.slice(0, count).to_pylist()
+    )
+    return rows
+
+
+def test_rows_get_the_predictions_of_the_model(plain: Workspace, api: Api) -> None:
+    raw = table_of(plain, "passive")
+    truth = whole_model(plain, halves(plain)[1].preprocessing.transform(raw))
+    status, _, answer = api.ask({"rows": rows_of(plain, 7)})
+    assert status == 200
+    np.testing.assert_allclose(answer["probabilities"], truth[:7], atol=1e-6)
+
+
+def test_health_readiness_and_the_pages(api: Api) -> None:
+    for path in ("/health", "/ready"):
+        assert api.ask(path=path, method="GET", Authorization="")[::2] == (200, {"status": "ok"})
+    status, _, described = api.ask(path="/openapi.json", method="GET")
+    assert (status, described["openapi"]) == (200, "3.1.0")
+    status, headers, page = api.ask(path="/", method="GET")
+    assert status == 200
+    assert headers["content-type"].startswith("text/html")
+    assert "curl" in page
+    assert "<script" not in page
+    assert TOKEN not in page
+
+
+@pytest.mark.parametrize("shown", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", "Bearer é"])
+def test_without_the_token_there_is_nothing(api: Api, shown: str) -> None:
+    status, headers, answer = api.ask({"rows": []}, Authorization=shown)
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    assert answer == {"error": "the token is missing or wrong"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        (b"{", 400, "no JSON"),
+        (b'{"rows": [NaN]}', 400, "no JSON"),
+        (b"[" * 50_000, 400, "no JSON"),
+        (b"\xff\xfe", 400, "no JSON"),
+        (b"[]", 422, 'an object with the one key "rows"'),
+        (b'{"rows": [], "more": 1}', 422, 'an object with the one key "rows"'),
+        (b'{"rows": {}}', 422, '"rows" must be a list of objects'),
+        (b'{"rows": [1]}', 422, '"rows" must be a list of objects'),
+        (b'{"rows": []}', 422, "1 to 20 entries, not 0"),
+        (json.dumps({"rows": [{}] * 21}).encode(), 422, "1 to 20 entries, not 21"),
+        (b'{"rows": [{}]}', 422, "row 0: lacks columns"),
+        (b'{"rows": [' + b" " * 60_000 + b"]}", 413, "longer than 60,000 bytes"),
+    ],
+)
+def test_bad_bodies(api: Api, body: bytes, status: int, problem: str) -> None:
+    found, _, answer = api.ask(raw=body)
+    assert found == status
+    assert problem in answer["error"]
+
+
+def test_bad_rows_name_row_and_column(plain: Workspace, api: Api) -> None:
+    rows = rows_of(plain, 3)
+    column = table_of(plain, "passive").features.numeric[2]
+    rows[1][column] = "many"
+    status, _, answer = api.ask({"rows": rows})
+    assert status == 422
+    assert f"row 1, column '{column}': must be a number" in answer["error"]
+    rows[1][column] = math.inf  # as 1e999, which JSON's grammar allows
+    body = json.dumps({"rows": rows}).replace("Infinity", "1e999").encode()
+    assert api.ask(raw=body)[0] == 422
+
+
+def test_other_kinds_methods_and_paths(api: Api) -> None:
+    assert api.ask({"rows": []}, Content_Type="text/plain")[0] == 415
+    assert api.ask({"rows": []}, Content_Type="")[0] == 415
+    status, headers, answer = api.ask(method="GET")
+    assert (status, headers["allow"], answer) == (405, "POST", {"error": "Method Not Allowed"})
+    assert api.ask(path="/else")[0] == 404
+
+
+def test_the_peers_limits_and_its_absence(plain: Workspace) -> None:
+    rows = rows_of(plain, 6)
+    with api_of(plain, {"rows_per_minute": 10}) as api:
+        assert api.ask({"rows": rows})[0] == 200
+        status, headers, answer = api.ask({"rows": rows})
+        assert status == 429
+        assert 1 <= int(headers["retry-after"]) <= 13
+        assert "10 rows per minute" in answer["error"]
+        api.peer.close()
+        assert api.ask(path="/ready", method="GET")[0] == 503
+        status, _, answer = api.ask({"rows": rows})
+        assert status == 503
+        assert "serves no predictions now" in answer["error"]
+        assert api.ask(path="/health", method="GET")[0] == 200
+
+
+def test_people_by_their_ids(featured: Workspace) -> None:
+    ids = [identifier.decode() for identifier in table_of(featured, "passive").ids][:5]
+    with api_of(featured) as api:
+        status, _, answer = api.ask({"ids": ids})
+        assert status == 200
+        assert len(answer["probabilities"]) == 5
+        assert api.ask({"rows": [{}]})[0] == 422
+        status, _, answer = api.ask({"ids": ["nobody"]})
+        assert status == 422
+        assert "not in this party's aligned table" in answer["error"]
+        assert api.ask(path="/openapi.json", method="GET")[2]["components"]["schemas"]["Ask"][
+            "required"
+        ] == ["ids"]
+        assert "curl" in api.ask(path="/", method="GET")[2]
+
+
+def test_an_address_that_is_taken(plain: Workspace) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        service(plain) as peer,
+        client_of(plain, peer.address) as client,
+    ):
+        taken = Http(address=f"127.0.0.1:{other.getsockname()[1]}")
+        with (
+            pytest.raises(ConfigurationError, match=r"serving\.http\.address: cannot listen"),
+            http_service(client, taken, TOKEN, drain=1.0),
+        ):
+            pass
+
+
+@pytest.mark.parametrize(
+    "examples", [pytest.param(12, id="few"), pytest.param(400, id="many", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_it_keeps_to_its_own_description(
+    plain: Workspace, mode: GenerationMode, examples: int
+) -> None:
+    """Requests made up from the description, good ones and bad ones, checked in all it says."""
+    settings = hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    tried = []
+
+    def obeys(case: schemathesis.Case[Any]) -> None:
+        tried.append(case.path)
+        case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20)
+
+    with api_of(plain, max_rows=2) as api:
+        schema = schemathesis.openapi.from_url(f"http://{api.address}/openapi.json")
+        for found in schema.get_all_operations():
+            assert isinstance(found, Ok)
+            operation = found.ok()
+            if mode is GenerationMode.NEGATIVE and operation.path != "/predict":
+                continue  # nothing can be wrong with a question without a body
+            cases = operation.as_strategy(generation_mode=mode)
+            settings(hypothesis.given(case=cases)(obeys))()
+    assert tried.count("/predict") >= 10

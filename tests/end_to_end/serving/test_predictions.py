@@ -1,0 +1,293 @@
+"""Served predictions are those of the trained model in one process, and nothing else crosses."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from florist.common.channel import codec
+from florist.common.channel.grpc_prediction_client import PeerBusy, ServingRefused
+from florist.common.data.row_encoder import BadRow
+from florist.common.data.tables import rows_without_ids
+from florist.common.errors import ConfigurationError, PeerFailed
+from florist.common.messages import (
+    BundleOffer,
+    PredictionReply,
+    PredictionRequest,
+    ServingOffer,
+    ServingTerms,
+)
+from florist.passive_party.serving import PredictionClient
+from tests.support.serving import client_of, config_of, halves, service, table_of, whole_model
+from tests.support.wire import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.parties import Workspace
+
+
+@pytest.fixture(scope="module")
+def client(plain: Workspace) -> Iterator[PredictionClient]:
+    with service(plain) as server, client_of(plain, server.address) as found:
+        yield found
+
+
+def expected(workspace: Workspace, rows: pa.Table) -> Any:  # noqa: ANN401 - an array
+    _, passive = halves(workspace)
+    found = passive.preprocessing
+    return whole_model(workspace, found.transform(rows_without_ids("test", rows, found.features)))
+
+
+def test_one_row_batches_and_streams_are_those_of_the_model(
+    plain: Workspace, client: PredictionClient
+) -> None:
+    table = table_of(plain, "passive").columns
+    truth = expected(plain, table)
+    assert len(set(truth.tolist())) > 100, "the model says something"
+    for place in range(5):
+        one = client.predict(table.slice(place, 1).to_pylist())
+        np.testing.assert_allclose(one, truth[place : place + 1], atol=1e-6)
+    np.testing.assert_allclose(client.predict(table), truth, atol=1e-6)
+    np.testing.assert_allclose(client.predict(table.to_pylist()), truth, atol=1e-6)
+    parts = [table.slice(start, 70) for start in range(0, len(table), 70)]
+    streamed = list(client.predict_batches(parts))
+    assert [len(part) for part in streamed] == [len(part) for part in parts]
+    np.testing.assert_allclose(np.concatenate(streamed), truth, atol=1e-6)
+    assert client.predict([]).shape == (0,)
+
+
+def test_requests_beyond_a_message_become_a_stream(plain: Workspace) -> None:
+    table = table_of(plain, "passive").columns
+    with (
+        service(plain, limits={"rows_per_request": 9}) as server,
+        client_of(plain, server.address) as client,
+    ):
+        np.testing.assert_allclose(client.predict(table), expected(plain, table), atol=1e-6)
+
+
+def test_unseen_categories_and_missing_values(plain: Workspace, client: PredictionClient) -> None:
+    table = table_of(plain, "passive").columns
+    columns = client.columns
+    rows = table.slice(0, 4).to_pylist()
+    rows[0] |= dict.fromkeys(columns.categorical, "never seen before")
+    rows[1] |= dict.fromkeys((*columns.numeric, *columns.categorical))
+    rows[2] |= dict.fromkeys(columns.numeric, 1e30)
+    rows[3] |= dict.fromkeys(columns.numeric, math.nan)
+    truth = expected(plain, pa.Table.from_pylist(rows, schema=table.schema))
+    np.testing.assert_allclose(client.predict(rows), truth, atol=1e-6)
+
+
+def test_concurrent_clients_each_get_their_own(plain: Workspace) -> None:
+    table = table_of(plain, "passive").columns
+    truth = expected(plain, table)
+    rows = table.to_pylist()
+
+    def ask(client: PredictionClient, place: int) -> bool:
+        count = place % 5 + 1
+        found = client.predict(rows[place : place + count])
+        return bool(np.allclose(found, truth[place : place + count], atol=1e-6))
+
+    with (
+        service(plain, batching={"rows": 16, "delay": 0.002}) as server,
+        client_of(plain, server.address) as one,
+        client_of(plain, server.address) as other,
+        ThreadPoolExecutor(12) as pool,
+    ):
+        places = [place % (len(rows) - 5) for place in range(300)]
+        asked = [pool.submit(ask, (one, other)[n % 2], place) for n, place in enumerate(places)]
+        streamed = pool.submit(lambda: np.concatenate(list(other.predict_batches([table] * 3))))
+        assert all(answer.result(60) for answer in asked)
+        np.testing.assert_allclose(streamed.result(60), np.tile(truth, 3), atol=1e-6)
+
+
+def test_what_crosses_the_wire_is_embeddings_and_probabilities(plain: Workspace) -> None:
+    """Both directions, byte by byte, in plain text through a recording relay."""
+    raw = table_of(plain, "passive")
+    table = raw.columns.slice(0, 40)
+    _, passive = halves(plain)
+    preprocessing = passive.preprocessing
+    features = preprocessing.transform(rows_without_ids("", table, preprocessing.features))
+    parts = [features.slice(0, 1), features.slice(0, 25), features.slice(25, 40)]
+    embeddings = [passive.embed(part).numpy().tobytes() for part in parts]
+    with (
+        service(plain, plaintext=True) as server,
+        recorded(server.address) as wire,
+        client_of(plain, wire.address, plaintext=True) as client,
+    ):
+        client.predict(table.slice(0, 1))
+        streamed = list(client.predict_batches([table.slice(0, 25), table.slice(25)]))
+    sent, received = wire.messages()
+    assert isinstance(codec.decode_serving(ServingOffer, sent[0]), ServingOffer)
+    assert isinstance(codec.decode_serving(ServingTerms, received[0]), ServingTerms)
+    assert sent[1:] == [codec.encode_serving(PredictionRequest(part)) for part in embeddings]
+    assert received[2:] == [
+        codec.encode_serving(PredictionReply(part.tobytes())) for part in streamed
+    ]
+    assert len(received) == 4
+    everything = wire.bytes_both_ways
+    for identifier in raw.ids:
+        assert identifier not in everything
+
+
+# --- what is refused, and the service goes on ---
+
+
+def rows_of(client: PredictionClient, count: int) -> list[dict[str, object]]:
+    columns = client.columns
+    row: dict[str, object] = {
+        **dict.fromkeys(columns.numeric, 1.0),
+        **dict.fromkeys(columns.categorical, "a"),
+    }
+    return [row] * count
+
+
+NAN = np.full(8, np.nan, "<f4").tobytes()
+INFINITE = np.full(8, np.inf, "<f4").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        (PredictionRequest(bytes(31)), "31 bytes are no rows of 32 bytes each"),
+        (PredictionRequest(b""), "0 bytes are no rows"),
+        (PredictionRequest(NAN), "values that are no numbers"),
+        (PredictionRequest(bytes(64) + INFINITE), "values that are no numbers"),
+        (PredictionRequest(bytes(32 * 5000)), "5,000 rows in one request; the limit is 4,096"),
+        (PredictionRequest(bytes(32), 0), "this model has no groups"),
+    ],
+)
+def test_malformed_requests_are_refused_and_the_service_stays(
+    client: PredictionClient, request_: PredictionRequest, problem: str
+) -> None:
+    with pytest.raises(PeerFailed, match=problem):
+        client._line.predict(request_)
+    with pytest.raises(PeerFailed, match=problem):
+        list(client._line.stream([PredictionRequest(bytes(32)), request_]))
+    assert len(client.predict(rows_of(client, 2))) == 2
+
+
+def test_bytes_that_are_no_message_are_refused(client: PredictionClient) -> None:
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+    call = client._line._channel.unary_unary(codec.PREDICT)
+    with pytest.raises(grpc.RpcError) as refused:
+        call(b"\xff\xff\xff", metadata=client._line._metadata, timeout=10)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no FLORIST message" in str(refused.value.details())
+    with pytest.raises(grpc.RpcError) as refused:
+        call(bytes(9 << 20), metadata=client._line._metadata, timeout=10)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert len(client.predict(rows_of(client, 1))) == 1
+
+
+def test_bad_rows_are_refused_before_any_traffic(client: PredictionClient) -> None:
+    good = rows_of(client, 1)[0]
+    with pytest.raises(BadRow, match="row 1: lacks columns"):
+        client.predict([good, {}])
+    with pytest.raises(ConfigurationError, match="rows: lacks columns that the model was trained"):
+        client.predict(pa.table({"a": [1]}))
+    text = pa.table({**{name: ["x"] for name in good}})
+    with pytest.raises(ConfigurationError, match=r"file\.csv, column .*: must be numbers"):
+        list(client.predict_batches([text], "file.csv"))
+    with pytest.raises(ConfigurationError, match=r"no features of its own: ask .* of rows"):
+        client.predict_people(["somebody"])
+
+
+def test_the_limit_of_rows_per_minute(plain: Workspace) -> None:
+    with (
+        service(plain, limits={"rows_per_minute": 600, "rows_per_request": 400}) as server,
+        client_of(plain, server.address) as client,
+    ):
+        assert len(client.predict(rows_of(client, 400))) == 400
+        with pytest.raises(PeerBusy, match="600 rows per minute: try again in") as busy:
+            client.predict(rows_of(client, 300))
+        assert 1 < busy.value.retry_after < 15
+        assert len(client.predict(rows_of(client, 150))) == 150, "what is left may be used"
+        # A stream waits instead: 10 rows come back in a second.
+        table = pa.Table.from_pylist(rows_of(client, 60))
+        assert len(next(client.predict_batches([table]))) == 60
+
+
+def test_too_many_streams_and_calls(plain: Workspace) -> None:
+    with (
+        service(plain, limits={"streams": 1}) as server,
+        client_of(plain, server.address) as client,
+    ):
+        table = pa.Table.from_pylist(rows_of(client, 5))
+        first = client.predict_batches(iter(lambda: table, None))  # without end
+        assert len(next(first)) == 5
+        with pytest.raises(PeerBusy, match="1 streams at once are the limit"):
+            next(client.predict_batches([table]))
+        assert len(client.predict(rows_of(client, 1))) == 1
+        first.close()
+        assert server.wait_until_idle(10)
+        assert len(next(client.predict_batches([table]))) == 5
+
+
+# --- do the halves belong together? ---
+
+
+def test_another_model_is_refused_on_both_sides(
+    plain: Workspace, featured: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger = config_of(featured, "passive").model_copy(
+        update={"network": config_of(plain, "passive").network}
+    )
+    with service(plain) as server:
+        serving = stranger.serving.model_copy(update={"address": server.address})
+        with pytest.raises(ServingRefused, match="halves of different training runs"):
+            PredictionClient.connect(stranger.model_copy(update={"serving": serving}), timeout=10)
+        assert "refused" in caplog.text
+        assert "halves of different training runs" in caplog.text
+        with client_of(plain, server.address) as client:
+            assert client.is_ready()
+
+
+def test_another_agreement_is_refused_with_its_key(plain: Workspace) -> None:
+    config = config_of(plain, "passive")
+    changed = config.agreement.model_copy(
+        update={"serving": config.agreement.serving.model_copy(update={"hiding_size": 99})}
+    )
+    with service(plain) as server:
+        serving = config.serving.model_copy(update={"address": server.address})
+        with pytest.raises(ServingRefused, match=r"agreement\.serving\.hiding_size: 16 here, 99"):
+            PredictionClient.connect(
+                config.model_copy(update={"agreement": changed, "serving": serving}), timeout=10
+            )
+
+
+def test_an_offer_that_is_none_is_refused(client: PredictionClient) -> None:
+    offer = ServingOffer(1, "x", "{", BundleOffer(b"", b"", b""), b"")
+    with pytest.raises(PeerFailed, match="agreement is not valid JSON"):
+        client._line.open(offer, 10)
+
+
+def test_calls_for_another_model_are_refused(client: PredictionClient) -> None:
+    """As after a restart of the active party with a new model."""
+    right = client._line._metadata
+    try:
+        client._line._metadata = (("florist-model", "another"),)
+        with pytest.raises(ServingRefused, match="another model is served here"):
+            client.predict(rows_of(client, 1))
+        client._line._metadata = ()
+        with pytest.raises(ServingRefused, match="another model is served here"):
+            list(client._line.stream([PredictionRequest(bytes(32))]))
+    finally:
+        client._line._metadata = right
+
+
+def test_a_changed_weight_is_noticed(plain: Workspace, tmp_path: Any) -> None:  # noqa: ANN401
+    copy = plain.copy(tmp_path / "copy")
+    path = copy.run_directory("passive").training / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    config = config_of(copy, "passive", "127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match=r"model\.safetensors: is damaged"):
+        PredictionClient.connect(config, timeout=1)

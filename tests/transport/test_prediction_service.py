@@ -1,0 +1,361 @@
+"""The service over real sockets and TLS: who is let in, what is refused, how it stops."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from florist.common.channel import codec
+from florist.common.channel.credentials import NotYet
+from florist.common.channel.grpc_dialer import open_channel
+from florist.common.channel.grpc_prediction_client import PeerBusy, PredictionLine, ServingRefused
+from florist.common.channel.grpc_prediction_server import PredictionServer, ServerSettings
+from florist.common.errors import ConfigurationError, PeerFailed, PeerLost, TransportError
+from florist.common.messages import (
+    BundleOffer,
+    PredictionReply,
+    PredictionRequest,
+    ServingOffer,
+    ServingTerms,
+)
+from florist.common.serving.refusal import Refused, Why
+from tests.support.certificates import ACTIVE, PASSIVE, Trust
+from tests.support.links import listening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from florist.common.channel.credentials import Credentials
+
+OFFER = ServingOffer(1, "test", "{}", BundleOffer(b"run", b"a", b"b"), b"")
+#: Seconds in which a lost or idle peer must be noticed.
+NOTICED = 12.0
+
+
+@dataclass
+class EchoDesk:
+    """Answers with what came; can be held up."""
+
+    may_answer: Event = field(default_factory=Event)
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        self.may_answer.set()
+
+    def open(self, offer: ServingOffer) -> ServingTerms:
+        if offer.release == "other":
+            raise Refused(Why.MISMATCH, "another model")
+        return ServingTerms(offer, "model", 1000, 1000)
+
+    def check_model(self, name: str) -> None:
+        if name != "model":
+            raise Refused(Why.MISMATCH, "another model")
+
+    def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
+        del patience
+        self.asked += 1
+        assert self.may_answer.wait(30)
+        if request.embeddings == b"bug":
+            raise ZeroDivisionError
+        return PredictionReply(request.embeddings)
+
+
+@contextmanager
+def serving(
+    credentials: Credentials | None,
+    desk: EchoDesk | None = None,
+    *,
+    calls: int = 8,
+    streams: int = 2,
+    idle: float = 30.0,
+) -> Iterator[PredictionServer]:
+    server = PredictionServer(
+        "127.0.0.1:0",
+        credentials,
+        PASSIVE,
+        desk or EchoDesk(),
+        ServerSettings(calls, streams, idle),
+    )
+    with server:
+        yield server
+
+
+@contextmanager
+def line_to(
+    server: PredictionServer, credentials: Credentials | None, *, answer: float = 20.0
+) -> Iterator[PredictionLine]:
+    line, _ = PredictionLine.dial(
+        server.address, credentials, ACTIVE, OFFER, timeout=20, answer=answer
+    )
+    with line:
+        yield line
+
+
+def request(text: bytes = b"rows") -> PredictionRequest:
+    return PredictionRequest(text)
+
+
+@pytest.mark.parametrize("kind", ["TLS", "plain"])
+def test_calls_and_streams_are_answered(
+    active: Credentials, passive: Credentials, kind: str
+) -> None:
+    files = (active, passive) if kind == "TLS" else (None, None)
+    with serving(files[0]) as server, line_to(server, files[1]) as line:
+        assert line.predict(request()).probabilities == b"rows"
+        asked = [b"%d" % number for number in range(50)]
+        answers = line.stream(map(PredictionRequest, asked))
+        assert [answer.probabilities for answer in answers] == asked
+        assert line.is_ready(10)
+
+
+# --- who is let in ---
+
+
+def test_only_the_peer_is_let_in(active: Credentials, trust: Trust, stranger: Trust) -> None:
+    with serving(active) as server:
+        with pytest.raises(TransportError, match="who is not the configured peer"):
+            PredictionLine.dial(
+                server.address, trust.party("somebody"), ACTIVE, OFFER, timeout=10, answer=5
+            )
+        files = stranger.party(PASSIVE, authority=trust)
+        with pytest.raises(TransportError, match="probably refused"):
+            PredictionLine.dial(server.address, files, ACTIVE, OFFER, timeout=10, answer=5)
+        with pytest.raises(TransportError, match="expects TLS"):
+            PredictionLine.dial(server.address, None, ACTIVE, OFFER, timeout=10, answer=5)
+
+
+def test_a_certificate_of_the_authority_may_ask_for_health_only(
+    active: Credentials, trust: Trust
+) -> None:
+    with serving(active) as server:
+        channel = open_channel(server.address, trust.party(ACTIVE, "probe"), ACTIVE)
+        with channel:
+            assert health(channel, "") == "SERVING"
+            assert health(channel, "florist.Prediction") == "SERVING"
+            predict: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+            predict = channel.unary_unary(codec.PREDICT)
+            with pytest.raises(grpc.RpcError) as refused:
+                predict(b"", timeout=10)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def health(channel: grpc.Channel, service: str) -> str:
+    check: grpc.UnaryUnaryMultiCallable[
+        health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+    ] = channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        health_pb2.HealthCheckRequest.SerializeToString,
+        health_pb2.HealthCheckResponse.FromString,
+    )
+    answer = check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
+def test_another_server_or_none(active: Credentials, passive: Credentials) -> None:
+    refused = pytest.raises(TransportError, match=r"serves no predictions: .*--stage serve")
+    with listening(active) as (_, address), refused:
+        PredictionLine.dial(address, passive, ACTIVE, OFFER, timeout=10, answer=5)
+    with pytest.raises(NotYet, match="nothing listens"):
+        PredictionLine.dial("127.0.0.1:1", passive, ACTIVE, OFFER, timeout=0.5, answer=5)
+
+
+def test_an_address_that_is_taken(active: Credentials) -> None:
+    with serving(active) as server:
+        other = PredictionServer(
+            server.address, active, PASSIVE, EchoDesk(), ServerSettings(1, 1, 1)
+        )
+        with pytest.raises(ConfigurationError, match=r"cannot listen at .*in use"), other:
+            pass
+
+
+# --- what is refused ---
+
+
+def test_a_mismatch_is_refused_and_the_service_stays(
+    active: Credentials, passive: Credentials
+) -> None:
+    with serving(active) as server:
+        other = ServingOffer(1, "other", "{}", OFFER.bundle, b"")
+        with pytest.raises(ServingRefused, match="another model"):
+            PredictionLine.dial(server.address, passive, ACTIVE, other, timeout=10, answer=5)
+        with line_to(server, passive) as line:
+            assert line.predict(request()).probabilities == b"rows"
+
+
+def test_a_bug_in_one_call_is_that_calls_alone(active: Credentials, passive: Credentials) -> None:
+    with serving(active) as server, line_to(server, passive) as line:
+        with pytest.raises(PeerFailed, match="an internal error"):
+            line.predict(request(b"bug"))
+        with pytest.raises(PeerFailed, match="an internal error"):
+            list(line.stream([request(), request(b"bug")]))
+        assert line.predict(request()).probabilities == b"rows"
+
+
+def test_more_calls_than_allowed_are_refused_and_the_others_answered(
+    active: Credentials, passive: Credentials
+) -> None:
+    desk = EchoDesk()
+    with serving(active, desk, calls=3) as server, line_to(server, passive) as line:
+        desk.may_answer.clear()
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(line.predict, request()) for _ in range(3)]
+            until(lambda: desk.asked == 3)
+            for _ in range(5):
+                with pytest.raises(PeerBusy, match="3 requests at once are the limit") as busy:
+                    line.predict(request())
+                assert busy.value.retry_after == 1.0
+            desk.may_answer.set()
+            assert [w.result(20).probabilities for w in waiting] == [b"rows"] * 3
+        assert line.predict(request()).probabilities == b"rows"
+
+
+def test_an_answer_that_does_not_come_in_time(active: Credentials, passive: Credentials) -> None:
+    desk = EchoDesk()
+    with serving(active, desk) as server, line_to(server, passive, answer=0.3) as line:
+        desk.may_answer.clear()
+        with pytest.raises(PeerLost, match="no answer in time"):
+            line.predict(request())
+        desk.may_answer.set()
+        assert line.predict(request()).probabilities == b"rows"
+
+
+def test_what_reading_the_rows_raises_comes_through(
+    active: Credentials, passive: Credentials
+) -> None:
+    def rows() -> Iterator[PredictionRequest]:
+        yield request()
+        raise ConfigurationError("the file is damaged")
+
+    with serving(active) as server, line_to(server, passive) as line:
+        with pytest.raises(ConfigurationError, match="the file is damaged"):
+            list(line.stream(rows()))
+        assert server.wait_until_idle(10)
+
+
+# --- peers that stand still, or vanish ---
+
+
+def until(condition: object) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + NOTICED
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_peer_that_sends_nothing_is_ended(active: Credentials, passive: Credentials) -> None:
+    with serving(active, streams=1, idle=0.5) as server, line_to(server, passive) as line:
+        stop = Event()
+
+        def silent() -> Iterator[PredictionRequest]:
+            yield request()
+            stop.wait(30)
+
+        answers = line.stream(silent())
+        assert next(answers).probabilities == b"rows"
+        with pytest.raises(PeerLost):
+            next(answers)
+        stop.set()
+        assert server.wait_until_idle(NOTICED)
+        assert len(list(line.stream([request()]))) == 1, "its place is free again"
+
+
+def test_a_peer_that_does_not_read_is_ended(active: Credentials, passive: Credentials) -> None:
+    """Answers pile up until the line is full; the service does not wait for ever."""
+    with serving(active, streams=1, idle=1.0) as server, line_to(server, passive) as line:
+        large = bytes(1 << 20)
+        answers = line.stream(request(large) for _ in range(200))
+        assert len(next(answers).probabilities) == 1 << 20
+        assert server.wait_until_idle(NOTICED), "a stream that nobody reads is ended"
+        with pytest.raises(PeerLost):
+            list(answers)
+        assert line.predict(request()).probabilities == b"rows"
+
+
+def vanish(address: str, credentials: Credentials) -> None:
+    """A peer that is killed in the middle of a stream."""
+    line, _ = PredictionLine.dial(address, credentials, ACTIVE, OFFER, timeout=20, answer=20)
+    answers = line.stream(request() for _ in iter(int, 1))
+    next(answers)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_peer_that_vanishes_leaves_its_place(active: Credentials, passive: Credentials) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    desk = EchoDesk()
+    with serving(active, desk, streams=1) as server:
+        process = spawn.Process(target=vanish, args=(server.address, passive))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        process.close()
+        assert desk.asked > 0
+        assert server.wait_until_idle(NOTICED)
+        with line_to(server, passive) as line:
+            assert len(list(line.stream([request()]))) == 1
+
+
+# --- how it stops ---
+
+
+def test_draining_lets_calls_finish_and_refuses_new_ones(
+    active: Credentials, passive: Credentials
+) -> None:
+    desk = EchoDesk()
+    with serving(active, desk) as server, line_to(server, passive) as line:
+        desk.may_answer.clear()
+        with ThreadPoolExecutor(3) as pool:
+            call = pool.submit(line.predict, request())
+            stream = pool.submit(list, line.stream([request(), request()]))
+            until(lambda: desk.asked == 2)
+            drained = pool.submit(server.drain, 20.0)
+            until(lambda: not line.is_ready(5))
+            with pytest.raises(PeerLost, match="the service is being stopped"):
+                line.predict(request())
+            assert not drained.done()
+            desk.may_answer.set()
+            assert call.result(20).probabilities == b"rows"
+            assert len(stream.result(20)) == 2
+            assert drained.result(20) is True
+
+
+def test_draining_takes_no_longer_than_it_may(active: Credentials, passive: Credentials) -> None:
+    with serving(active) as server, line_to(server, passive) as line:
+        answers = line.stream(request() for _ in iter(int, 1))  # without end
+        next(answers)
+        start = time.monotonic()
+        with ThreadPoolExecutor(1) as pool:
+            drained = pool.submit(server.drain, 0.5)
+            with pytest.raises(PeerLost, match="the service is being stopped"):
+                for _ in answers:
+                    pass
+            assert drained.result(10) is False
+        assert time.monotonic() - start < 5
+
+
+def test_a_peer_comes_back_to_a_service_that_was_started_again(
+    active: Credentials, passive: Credentials
+) -> None:
+    with serving(active) as server:
+        address = server.address
+        line, _ = PredictionLine.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=20)
+    with line:
+        with pytest.raises(PeerLost):
+            line.predict(request())
+        again = PredictionServer(address, active, PASSIVE, EchoDesk(), ServerSettings(8, 2, 30.0))
+        with again:
+            deadline = time.monotonic() + NOTICED
+            while not line.is_ready(1):
+                assert time.monotonic() < deadline
+            assert line.predict(request()).probabilities == b"rows"

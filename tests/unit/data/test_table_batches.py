@@ -1,0 +1,83 @@
+"""Tables read part by part hold what they hold when read at once."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from florist.common.data import table_files
+from florist.common.data.table_files import TextLayout, open_table
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = 1000
+TABLE = pa.table(
+    {
+        "id": [f"person {n}" for n in range(ROWS)],
+        "number": [str(n / 7) for n in range(ROWS)],
+        "text": [f'a "quoted", value\n{n}' for n in range(ROWS)],
+    }
+)
+
+
+@pytest.fixture(params=["rows.csv", "rows.csv.gz", "rows.parquet"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of several blocks, or row groups."""
+    monkeypatch.setattr(table_files, "_read_options", small_blocks)
+    target: Path = tmp_path / request.param
+    if target.suffix == ".parquet":
+        parquet.write_table(TABLE, target, row_group_size=130)
+        return target
+    plain = tmp_path / "plain.csv"
+    csv.write_csv(TABLE, plain)
+    content = plain.read_bytes()
+    target.write_bytes(gzip.compress(content) if target.suffix == ".gz" else content)
+    return target
+
+
+def small_blocks(layout: TextLayout, *, use_threads: bool = True) -> csv.ReadOptions:
+    return csv.ReadOptions(use_threads=use_threads, block_size=5000, column_names=layout.names)
+
+
+@pytest.mark.parametrize("rows", [1, 77, 500, 5000])
+@pytest.mark.parametrize("skip", [0, 1, 130, 999])
+def test_all_rows_in_order_in_tables_of_one_size(path: Path, rows: int, skip: int) -> None:
+    file = open_table(path, TextLayout())
+    tables, shares = zip(*file.batches(["text", "id"], rows, skip), strict=True)
+    assert [table.num_rows for table in tables[:-1]] == [rows] * (len(tables) - 1)
+    whole = pa.concat_tables(tables).combine_chunks()
+    assert whole.equals(file.read(["text", "id"]).slice(skip).combine_chunks())
+    assert list(shares) == sorted(shares)
+    assert 0 < shares[0] <= shares[-1] == 1
+
+
+def test_beyond_the_end_there_is_nothing(path: Path) -> None:
+    assert list(open_table(path, TextLayout()).batches(["id"], 100, ROWS)) == []
+
+
+def test_a_column_that_is_not_there(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="has no column 'ids'; did you mean 'id'"):
+        open_table(path, TextLayout()).batches(["ids"], 100)
+
+
+def test_a_bad_row_far_down_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n" + "1,2\n" * 3_000_000 + "1,2,3\n")
+    with pytest.raises(ConfigurationError, match="3 values where the header has 2"):
+        list(open_table(path, TextLayout()).batches(["a"], 1 << 20))
+
+
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(TABLE, path, row_group_size=100)
+    content = bytearray(path.read_bytes())
+    content[300:900] = bytes(600)
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"rows\.parquet: cannot be read"):
+        list(open_table(path, TextLayout()).batches(["id", "text"], 100))
