@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
-from typing import IO
+from typing import IO, get_args
 
 import numpy as np
 from rich.console import Console
@@ -19,9 +20,12 @@ from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
 from florist.cli.sample_data import ClickSample
 from florist.cli.show import describe_training
+from florist.cli.truth import true_figures
 from florist.common.config import load_config
-from florist.common.data.tables import read_table_ids
+from florist.common.data.tables import read_table, read_table_ids
 from florist.common.errors import InternalError, PeerLost
+from florist.common.evaluation.metric_names import METRICS
+from florist.common.role import RoleName
 from florist.common.run_directory import Alignment, RunDirectory
 
 #: Seconds that a party may take, far above what the demo needs.
@@ -45,9 +49,9 @@ def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
         f"{address}.\n"
     )
     _run_both(directory, console)
-    runs = {
+    runs: dict[RoleName, RunDirectory] = {
         role: RunDirectory(load_config(directory / f"{role}.yml").run_directory)
-        for role in ("active", "passive")
+        for role in get_args(RoleName)
     }
     _show_alignment(
         directory, runs["active"].load_alignment(), runs["passive"].load_alignment(), console
@@ -58,9 +62,16 @@ def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
         "\nBeside it, on the same people, what only a simulation can have (half a minute) …"
     )
     _show_comparison(compare(directory, sample, runs["active"]), console)
-    console.print(
-        f"Reports: {', '.join(str(run.training / 'report.html') for run in runs.values())}"
-    )
+    console.rule("What it is worth, estimated without knowing who is shared")
+    _show_evaluation(runs, sample, console)
+    console.rule("A prediction, served")
+    _show_served(directory, console)
+    reports = (folder / "report.html" for run in runs.values() for folder in _results(run))
+    console.print(f"Reports: {', '.join(map(str, reports))}")
+
+
+def _results(run: RunDirectory) -> tuple[Path, Path]:
+    return run.training, run.evaluation
 
 
 def _run_both(directory: Path, console: Console) -> None:
@@ -76,9 +87,11 @@ def _run_both(directory: Path, console: Console) -> None:
         raise InternalError(f"the demo's parties ended with exit codes {codes}")
 
 
-def _start(role: str, directory: Path, console: Console, stack: ExitStack) -> subprocess.Popen[str]:
+def _start(
+    role: str, directory: Path, console: Console, stack: ExitStack, stage: str = "all"
+) -> subprocess.Popen[str]:
     """Start one party; its lines appear under its role, and it never outlives the demo."""
-    command = [sys.executable, "-m", "florist.cli.party", "--role", role]
+    command = [sys.executable, "-m", "florist.cli.party", "--role", role, "--stage", stage]
     command += ["--config", str(directory / f"{role}.yml"), "--log-format", "text"]
     party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -165,4 +178,54 @@ def _show_comparison(rows: list[Comparison], console: Console) -> None:
     table.add_column("ACE", justify="right")
     for row in rows:
         table.add_row(row.name, f"{row.real_rows:,}", f"{row.auc:.4f}", f"{row.ace:.4f}")
+    console.print(table)
+
+
+def _show_evaluation(
+    runs: dict[RoleName, RunDirectory], sample: ClickSample, console: Console
+) -> None:
+    """Both parties' estimate, and beside it, since the demo knows, the truth."""
+    found = json.loads((runs["active"].evaluation / "evaluation.json").read_text(encoding="utf-8"))
+    truth = true_figures(runs, sample)
+    sizes = found["sizes"]
+    console.print(
+        f"Other people, {sizes['table']:,} of the {NAMES.active}'s, of whom {found['scored']:,} "
+        f"were scored: {sizes['shared']:,} by their real features, the rest by those of others. "
+        "Nobody knows who."
+    )
+    table = Table(title="Evaluation")
+    for heading in ("", "estimate", "95 % interval", "truth, which only the demo has"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for key, (name, _) in METRICS.items():
+        estimate = found["estimates"][key]
+        table.add_row(
+            name,
+            f"{estimate['value']:.4f}",
+            f"{estimate['low']:.4f} to {estimate['high']:.4f}",
+            f"{getattr(truth, key):.4f}",
+        )
+    console.print(table)
+    if found["warning"]:
+        console.print(f"[yellow]Warning:[/] {found['warning']}.")
+
+
+def _show_served(directory: Path, console: Console) -> None:
+    """Some of the passive party's people, by a served model: their IDs do not leave this side."""
+    from florist.passive_party.serving import PredictionClient  # noqa: PLC0415 - loads torch
+
+    config = load_config(directory / "passive.yml")
+    people = config.data.test_table
+    assert people is not None
+    with ExitStack() as stack:
+        active = _start("active", directory, console, stack, "serve")
+        client = stack.enter_context(PredictionClient.connect(config, timeout=TIME_LIMIT))
+        rows = read_table(people, config.agreement.id_normalisation, features=client.columns)
+        served = client.predict(rows.columns.slice(0, 3))
+        active.terminate()
+        active.wait(timeout=TIME_LIMIT)
+    table = Table(title=f"Asked by the {NAMES.passive}; the {NAMES.active} does not know of whom")
+    table.add_column("person")
+    table.add_column("probability of a click", justify="right")
+    for identifier, probability in zip(rows.ids, served.tolist(), strict=False):
+        table.add_row(identifier.decode(), f"{probability:.4f}")
     console.print(table)

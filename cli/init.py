@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from florist.cli.sample_data import held_out_path
+from florist.cli.sample_data import evaluation_path, held_out_path
 from florist.cli.templates import party_config_text
 from florist.common.certificates import create_authority, issue
 from florist.common.config import Tls, split_address
@@ -88,6 +88,8 @@ def _changes(sample: Sample | None, role: RoleName, table: Path) -> dict[str, An
     settings = sample.settings(role)
     if settings.get("agreement.training.test_table"):
         settings["data.test.path"] = held_out_path(table)
+    if settings.get("agreement.evaluation.table"):
+        settings["data.evaluation.path"] = evaluation_path(table)
     return settings
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 from enum import StrEnum
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from florist.active_party.role import ACTIVE
 from florist.cli.console import LogFormat, log, report_error, set_up_output
-from florist.cli.show import describe, describe_training
+from florist.cli.show import describe, describe_evaluation, describe_training
 from florist.common.align_stage import StageOptions, align
 from florist.common.config import load_config
 from florist.common.errors import FloristError, InternalError, as_florist_error
@@ -39,6 +40,8 @@ class StageOption(StrEnum):
     all = "all"
     align = "align"
     train = "train"
+    evaluate = "evaluate"
+    serve = "serve"
 
 
 ROLES = {RoleOption.active: ACTIVE, RoleOption.passive: PASSIVE}
@@ -50,7 +53,8 @@ EPILOG = """
 
 [bold]Exit codes[/bold]: 0 finished · 2 this party's configuration, data, or the agreement ·
 3 the peer cannot be reached, refuses, or is lost · 4 the peer broke the protocol ·
-5 the peer stopped and said why · 70 a bug · 130 stopped by the operator.
+5 the peer stopped and said why · 6 our own audit policy · 70 a bug ·
+130 stopped by the operator.
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -68,8 +72,10 @@ def party(
     stage: Annotated[
         StageOption,
         typer.Option(
-            help="align: the private set union. train: the model, on the union. all: both, "
-            "without what is finished already."
+            help="align: the private set union. train: the model, on the union. evaluate: what it "
+            "is worth, without knowing who is shared. all: these, without what is finished "
+            "already. serve: predictions with the trained model, until "
+            "stopped; at the passive party an HTTP service for its own applications."
         ),
     ] = StageOption.all,
     force: Annotated[
@@ -123,15 +129,46 @@ def run(
 def run_stages(
     role: Role, stage: StageOption, config: PartyConfig, options: StageOptions, progress: Progress
 ) -> None:
-    """One stage, or all in their order; `all` leaves out an alignment that is there."""
-    runs = RunDirectory(config.run_directory)
-    aligned = runs.alignment.exists() and not options.force
-    if stage is StageOption.align or (stage is StageOption.all and not aligned):
-        describe(align(role, config, options, progress)["train"].summary)
-    if stage is not StageOption.align:
-        from florist.common.train_stage import train  # noqa: PLC0415 - loads torch
+    """One stage, or all in their order."""
+    for each in _stages(config, options) if stage is StageOption.all else [stage]:
+        match each:
+            case StageOption.align:
+                describe(align(role, config, options, progress)["train"].summary)
+            case StageOption.train:
+                from florist.common.train_stage import train  # noqa: PLC0415 - loads torch
 
-        describe_training(train(role, config, options, progress))
+                describe_training(train(role, config, options, progress))
+            case StageOption.evaluate:
+                from florist.common.evaluate_stage import evaluate  # noqa: PLC0415 - likewise
+
+                describe_evaluation(evaluate(role, config, options, progress))
+            case StageOption.serve:
+                _serve(role, config, options)
+
+
+def _stages(config: PartyConfig, options: StageOptions) -> list[StageOption]:
+    """All there is to do: without what is finished, but the last, which then says so."""
+    runs = RunDirectory(config.run_directory)
+    results = {StageOption.align: runs.alignment, StageOption.train: runs.training}
+    if config.agreement.evaluation.table:
+        results[StageOption.evaluate] = runs.evaluation
+    *before, last = results
+    # A result beside checkpoints is that of a run whose peer was stopped before it had its own.
+    goes_on = options.resume and runs.checkpoints.is_dir() and any(runs.checkpoints.iterdir())
+    again = {StageOption.train} if goes_on else set()
+    left = [
+        stage for stage in before if options.force or stage in again or not results[stage].exists()
+    ]
+    return [*left, last]
+
+
+def _serve(role: Role, config: PartyConfig, options: StageOptions) -> None:
+    # Both load torch, and the second one a web server.
+    if role.name == "active":
+        from florist.active_party.serving import serve  # noqa: PLC0415
+    else:
+        from florist.passive_party.http_service import serve  # noqa: PLC0415
+    serve(config, Event(), plaintext=options.plaintext)
 
 
 def _stop(signum: int, frame: FrameType | None) -> NoReturn:

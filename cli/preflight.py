@@ -79,9 +79,14 @@ def print_findings(findings: Iterator[Finding], console: Console) -> bool:
 
 
 def _ids(config: PartyConfig) -> str:
-    table = config.data.train
-    ids = read_table_ids(table, config.agreement.id_normalisation)
-    return f"{table.path}, column {table.id_column}: {len(ids):,}, all different, none empty"
+    held_out = config.data.test_table, config.data.evaluation_table
+    tables = [config.data.train, *(table for table in held_out if table is not None)]
+    counts = [len(read_table_ids(table, config.agreement.id_normalisation)) for table in tables]
+    seen = (
+        f"{table.path}, column {table.id_column}: {count:,}"
+        for table, count in zip(tables, counts, strict=True)
+    )
+    return f"{'; '.join(seen)}, all different, none empty"
 
 
 def _columns(config: PartyConfig) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from florist.common.evaluation.metric_names import METRICS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -42,6 +44,29 @@ def describe(summary: AlignmentSummary, console: Console | None = None) -> None:
         f"{summary.party} does not know which of its people are also {summary.peer}'s, "
         "nor anything of the others."
     )
+
+
+def describe_evaluation(folder: Path, console: Console | None = None) -> None:
+    """Print an evaluation: the estimates, how vague they are, and where its report is."""
+    out = console or Console()
+    facts = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    sizes, estimates = facts["sizes"], facts["estimates"]
+    if estimates is None:
+        out.print("Evaluation: done; by the agreement, only the active party knows the figures.")
+        return
+    table = Table(title="Evaluation, estimated without knowing who is shared")
+    for heading in ("", "estimate", "95 % interval"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for key, (name, _) in METRICS.items():
+        found = estimates[key]
+        interval = f"{found['low']:.4f} to {found['high']:.4f}"
+        table.add_row(name, f"{found['value']:.4f}", interval)
+    out.print(table)
+    scored = facts.get("scored", sizes["peer"])
+    out.print(f"{sizes['shared']:,} of the {scored:,} people scored are in both tables.")
+    if facts["warning"]:
+        out.print(f"[yellow]Warning:[/] {facts['warning']}.")
+    out.print(f"Report: {folder / 'report.html'}")
 
 
 def describe_training(folder: Path, console: Console | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,14 @@ from rich.console import Console
 
 from florist.cli.console import LogFormat, report_error, set_up_output
 from florist.cli.demo import run_demo
+from florist.cli.experiments.command import app as experiments
 from florist.cli.init import VALID_DAYS, Names, write_first_files
 from florist.cli.preflight import check_all, print_findings
 from florist.cli.sample_data import ClickSample
-from florist.cli.show import describe, describe_training
+from florist.cli.show import describe, describe_evaluation, describe_training
+from florist.cli.simulate import run_grid
 from florist.common.certificates import AuthorityFiles, create_authority, issue
+from florist.common.config import load_config
 from florist.common.errors import FloristError, as_florist_error
 from florist.common.run_directory import RunDirectory
 
@@ -28,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Set up, check and look at the parties of a run. The run itself is `florist-party`.",
 )
+app.add_typer(experiments, name="experiments")
 out = Console()
 
 
@@ -100,6 +105,60 @@ def show(
     describe(runs.load_alignment().summary, out)
     if runs.training.exists():
         describe_training(runs.training, out)
+    if runs.evaluation.exists():
+        describe_evaluation(runs.evaluation, out)
+
+
+@app.command()
+def audit(
+    run: Annotated[Path, typer.Argument(help="A run directory, finished or not.")],
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Attack once more what audit.keep_view kept, with more care."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the figures of the whole run to this .png file.")
+    ] = None,
+) -> None:
+    """Show what the peer could tell from what we sent, by our own audit during training."""
+    from florist.cli import audit as audits  # noqa: PLC0415 - loads torch
+
+    runs = RunDirectory(run)
+    record = audits.load_audit(runs)
+    newest = [audits.audit_again(runs, record)] if again else record.last
+    if plot is not None:
+        audits.draw_to(plot, record)
+    if as_json:
+        out.print_json(data=audits.as_json(record, newest))
+        return
+    audits.describe_audit(record, newest, out)
+    report = runs.training / "report.html"
+    if report.exists():
+        out.print(f"Report, with a plot: {report}")
+
+
+@app.command()
+def predict(
+    config: Annotated[Path, typer.Option(help="The passive party's configuration file.")],
+    source: Annotated[
+        Path, typer.Option("--input", help="Rows as in the training table: .csv or .parquet.")
+    ],
+    target: Annotated[Path, typer.Option("--output", help="Where predictions go: .parquet.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the output; begin anew.")] = False,
+) -> None:
+    """Predict all rows of a file, of any size, with the help of the peer that serves.
+
+    A run that was stopped goes on where it was when it is started again.
+    """
+    from florist.common.training.devices import set_threads  # noqa: PLC0415 - loads torch
+    from florist.passive_party.predict_files import predict_file  # noqa: PLC0415
+
+    progress = set_up_output(LogFormat.auto, verbose=False)
+    settings = load_config(config)
+    set_threads(settings.serving.threads)
+    rows = predict_file(settings, source, target, progress, force=force)
+    out.print(f"[green]✓[/] {rows:,} predictions in {target}")
 
 
 @app.command()
@@ -110,6 +169,24 @@ def demo(
 ) -> None:
     """Run two parties as two processes on this machine, and show what each learned."""
     run_demo(directory, ClickSample(), out)
+
+
+@app.command()
+def simulate(
+    config: Annotated[Path, typer.Option(help="The grid: people, methods, ratios, settings.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the results; beside the configuration unless given."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Trials at once; 0: one per core.")] = 0,
+) -> None:
+    """Try methods on people whose truth is known: both parties in one process, audited.
+
+    A grid that was stopped goes on where it was when it is started again.
+    """
+    progress = set_up_output(LogFormat.auto, verbose=False)
+    if not run_grid(config, output, jobs or len(os.sched_getaffinity(0)), progress, out):
+        raise typer.Exit(1)
 
 
 def main() -> None:

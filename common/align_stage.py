@@ -25,7 +25,6 @@ from florist.common.run_directory import (
 )
 
 if TYPE_CHECKING:
-    from florist.common.channel.channel import Traffic
     from florist.common.config import PartyConfig, Table
     from florist.common.data.ids import IdColumn
     from florist.common.groups.group import Group
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from florist.common.psu.alignment import UnionView
     from florist.common.role import Role
     from florist.common.run_directory import TableName
+    from florist.common.session import Session
 
 log = logging.getLogger("florist.align")
 
@@ -58,7 +58,7 @@ def align(
     reported here too, and this side's result stays.
     """
     runs = RunDirectory(config.run_directory)
-    laps = _Laps()
+    laps = Laps()
     with runs.locked():
         runs.refuse_finished(runs.alignment, force=options.force)
         tables = _read_all(config)
@@ -70,18 +70,58 @@ def align(
             meet(role, config, STAGE, plaintext=options.plaintext) as session,
         ):
             laps.end("connect")
-            counted = CountedProgress(progress, session.count_work)
-            alignments: dict[TableName, Alignment] = {}
-            for table, ids in tables.items():
-                with counted.step(f"hashing our IDs ({table})") as step:
-                    elements = hashed_with_dummies(group, ids, config.alignment.dummies, step)
-                laps.end("hash")
-                view = role.run_psu(session, group, elements, Keys.fresh(group), counted, table)
-                laps.end("union")
-                summary = _summary(role, config, group, ids, view, laps, session.traffic)
-                alignments[table] = Alignment(summary, view.rank_of_own[: len(ids)])
+            aligner = Aligner(role, config, group, session, progress, laps)
+            alignments = {table: aligner.align(table, ids) for table, ids in tables.items()}
             runs.save_alignments(alignments, force=options.force)
     return alignments
+
+
+@dataclass(frozen=True, slots=True)
+class Aligner:
+    """Takes one party's part in the unions of a session."""
+
+    role: Role
+    config: PartyConfig
+    group: Group
+    session: Session
+    progress: Progress
+    laps: Laps
+
+    def align(self, table: TableName, ids: IdColumn) -> Alignment:
+        """The union of these IDs, with dummies as configured, and of the peer's."""
+        counted = CountedProgress(self.progress, self.session.count_work)
+        dummies = self.config.alignment.dummies
+        with counted.step(f"hashing our IDs ({table})") as step:
+            elements = hashed_with_dummies(self.group, ids, dummies, step)
+        self.laps.end("hash")
+        keys = Keys.fresh(self.group)
+        view = self.role.run_psu(self.session, self.group, elements, keys, counted, table)
+        self.laps.end("union")
+        return Alignment(self._summary(ids, view), view.rank_of_own[: len(ids)])
+
+    def _summary(self, ids: IdColumn, view: UnionView) -> AlignmentSummary:
+        config, traffic = self.config, self.session.traffic
+        return AlignmentSummary(
+            format=FORMAT,
+            release=RELEASE,
+            role=self.role.name,
+            party=config.party.name,
+            peer=config.party.peer,
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            agreement=config.agreement.model_dump(mode="json"),
+            engine=self.group.engine,
+            rows=len(ids),
+            table_fingerprint=fingerprint(ids),
+            own_dummies=config.alignment.dummies,
+            own_size=view.sizes.own,
+            peer_size=view.sizes.peer,
+            union_size=view.sizes.union,
+            shared_size=view.sizes.shared,
+            union_sha256=view.digest.hex(),
+            seconds=dict(self.laps.seconds),
+            bytes_sent=traffic.sent,
+            bytes_received=traffic.received,
+        )
 
 
 def _read_all(config: PartyConfig) -> dict[TableName, IdColumn]:
@@ -101,39 +141,7 @@ def _read_all(config: PartyConfig) -> dict[TableName, IdColumn]:
     return read
 
 
-def _summary(
-    role: Role,
-    config: PartyConfig,
-    group: Group,
-    ids: IdColumn,
-    view: UnionView,
-    laps: _Laps,
-    traffic: Traffic,
-) -> AlignmentSummary:
-    return AlignmentSummary(
-        format=FORMAT,
-        release=RELEASE,
-        role=role.name,
-        party=config.party.name,
-        peer=config.party.peer,
-        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        agreement=config.agreement.model_dump(mode="json"),
-        engine=group.engine,
-        rows=len(ids),
-        table_fingerprint=fingerprint(ids),
-        own_dummies=config.alignment.dummies,
-        own_size=view.sizes.own,
-        peer_size=view.sizes.peer,
-        union_size=view.sizes.union,
-        shared_size=view.sizes.shared,
-        union_sha256=view.digest.hex(),
-        seconds=dict(laps.seconds),
-        bytes_sent=traffic.sent,
-        bytes_received=traffic.received,
-    )
-
-
-class _Laps:
+class Laps:
     """Wall-clock seconds of each part; a part that comes again adds up."""
 
     def __init__(self) -> None:

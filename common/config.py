@@ -7,7 +7,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -24,13 +24,15 @@ from pydantic import field_validator as check_field
 from florist.common.agreement import Agreement, Section
 from florist.common.data.formats import FORMATS, Format, FormatName
 from florist.common.errors import ConfigurationError
-from florist.common.training.settings import Model, Optimiser, Training
+from florist.common.training.settings import Audit, Model, Optimiser, Training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
+
+S = TypeVar("S", bound=Section)
 
 EngineName = Literal["auto", "multibuffer", "avx2", "cryptography", "gmpy2"]
 Scaling = Literal["linear", "log"]
@@ -309,6 +311,11 @@ class Data(Section):
     test: HeldOutTable | None = Field(
         default=None, description="The table of people held out, to measure the model with."
     )
+    evaluation: HeldOutTable | None = Field(
+        default=None,
+        description="The table of our people to evaluate the finished model on, none of whom is in "
+        "the training table. They need not be the peer's people too: neither learns who is.",
+    )
     preprocessing: PreprocessingSettings = Field(
         default=PreprocessingSettings(),
         description="How features become what a model takes; learned from the training table.",
@@ -317,14 +324,20 @@ class Data(Section):
     @property
     def test_table(self) -> Table | None:
         """The test table, described in full."""
-        if self.test is None:
-            return None
-        changes: dict[str, object] = {"path": self.test.path}
-        if self.test.format not in ("same", self.train.format):
-            known = _known_format(self.test.format)
-            changes |= {"format": self.test.format, "delimiter": known.delimiter if known else ","}
-        if self.test.delimiter != "same":
-            changes["delimiter"] = self.test.delimiter
+        return None if self.test is None else self._in_full(self.test)
+
+    @property
+    def evaluation_table(self) -> Table | None:
+        """The evaluation table, described in full."""
+        return None if self.evaluation is None else self._in_full(self.evaluation)
+
+    def _in_full(self, table: HeldOutTable) -> Table:
+        changes: dict[str, object] = {"path": table.path}
+        if table.format not in ("same", self.train.format):
+            known = _known_format(table.format)
+            changes |= {"format": table.format, "delimiter": known.delimiter if known else ","}
+        if table.delimiter != "same":
+            changes["delimiter"] = table.delimiter
         return self.train.model_copy(update=changes)
 
 
@@ -376,6 +389,105 @@ class Patience(Section):
     )
 
 
+class ServingLimits(Section):
+    """How much the peer may ask: predictions can be used to copy a model, or to probe labels."""
+
+    rows_per_request: int = Field(
+        default=4096, ge=1, description="Rows that one request may have; more are refused."
+    )
+    rows_per_minute: int = Field(
+        default=600_000,
+        ge=1,
+        description="Rows that the peer may ask for in a minute. Beyond it single requests are "
+        "refused, and streams wait.",
+    )
+    calls: int = Field(
+        default=64,
+        ge=1,
+        le=1024,
+        description="Single requests of the peer under way at once; more are refused.",
+    )
+    streams: int = Field(
+        default=4,
+        ge=1,
+        le=256,
+        description="Streams of requests of the peer under way at once; more are refused.",
+    )
+
+
+class Batching(Section):
+    """How requests that come at the same time are computed together."""
+
+    rows: int = Field(
+        default=8192, ge=1, description="Rows that are computed together, from several requests."
+    )
+    delay: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Seconds that requests which had to wait for the model wait on for others to "
+        "join them. A request that finds the model idle never waits.",
+    )
+
+
+class Http(Section):
+    """The service for the organisation's own applications, at the passive party."""
+
+    address: Address = Field(
+        default="127.0.0.1:8088",
+        description="host:port where our own applications get predictions; 127.0.0.1 is this "
+        "machine alone. It has no TLS of its own: elsewhere, put it behind something that has.",
+    )
+    token_file: FilePath | None = Field(
+        default=None,
+        description="File with the token that applications must show, readable by us alone; "
+        "made when it is not there. null: serving/http-token in run_directory.",
+    )
+    max_rows: int = Field(default=1024, ge=1, description="Rows of one request.")
+    max_bytes: int = Field(
+        default=4 << 20, ge=1024, description="Length of a request's body, in bytes."
+    )
+
+
+class Serving(Section):
+    """How predictions are given (active party) and got (passive party)."""
+
+    address: Address | None = Field(
+        default=None,
+        description="host:port where the active party gives predictions and which the passive "
+        "party dials. null: network.address.",
+    )
+    threads: int = Field(
+        default=1,
+        ge=0,
+        description="Number of cores for a model's arithmetic; 0 stands for all of them. One is "
+        "best for small requests.",
+    )
+    limits: ServingLimits = Field(
+        default=ServingLimits(), description="How much the peer may ask, at the active party."
+    )
+    batching: Batching = Field(
+        default=Batching(),
+        description="How requests at the same time are computed together, at the active party.",
+    )
+    idle: Seconds = Field(
+        default=60.0,
+        description="Seconds without progress after which the active party ends a stream: its "
+        "peer neither sends nor reads.",
+    )
+    answer: Seconds = Field(
+        default=30.0, description="Seconds that the passive party waits for an answer."
+    )
+    drain: Seconds = Field(
+        default=20.0,
+        description="Seconds that requests under way have to finish when a party is stopped.",
+    )
+    http: Http = Field(
+        default=Http(),
+        description="The service for our own applications, at the passive party.",
+    )
+
+
 class PartyConfig(Section):
     """All that one party is told by its file."""
 
@@ -394,7 +506,15 @@ class PartyConfig(Section):
     training: Training = Field(
         default=Training(), description="Where and how our half of the training runs."
     )
+    audit: Audit = Field(
+        default=Audit(),
+        description="How we watch what we give away: while it trains, a party attacks what it "
+        "sends, as its peer could.",
+    )
     patience: Patience = Field(default=Patience(), description="How long to wait for the peer.")
+    serving: Serving = Field(
+        default=Serving(), description="How predictions are given, and got, once a model is there."
+    )
     agreement: Agreement = Field(
         default=Agreement(),
         description="What both parties must have alike. They compare it before anything else and "
@@ -408,12 +528,19 @@ def load_config(path: Path) -> PartyConfig:
     Raises:
         ConfigurationError: names the file and lists every problem with its key and the fix.
     """
+    return load_section(path, PartyConfig, if_absent="`florist init` writes a commented one")
+
+
+def load_section(path: Path, kind: type[S], *, if_absent: str = "name another") -> S:
+    """As `load_config`, of a file with the keys of `kind`.
+
+    Raises:
+        ConfigurationError: as `load_config`.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigurationError(
-            f"{path}: there is no such file; `florist init` writes a commented one"
-        ) from None
+        raise ConfigurationError(f"{path}: there is no such file; {if_absent}") from None
     except IsADirectoryError:
         raise ConfigurationError(f"{path}: is a folder; name the file in it") from None
     except (OSError, ValueError) as error:
@@ -425,7 +552,7 @@ def load_config(path: Path) -> PartyConfig:
         raise ConfigurationError(
             f"{path}: line {line} is not UTF-8; save the file with that encoding"
         ) from None
-    return parse_config(text, folder=path.absolute().parent, source=str(path))
+    return parse_section(text, kind, folder=path.absolute().parent, source=str(path))
 
 
 def parse_config(text: str, *, folder: Path, source: str) -> PartyConfig:
@@ -434,16 +561,24 @@ def parse_config(text: str, *, folder: Path, source: str) -> PartyConfig:
     Raises:
         ConfigurationError: as `load_config`.
     """
+    return parse_section(text, PartyConfig, folder=folder, source=source)
+
+
+def parse_section(text: str, kind: type[S], *, folder: Path, source: str) -> S:
+    """As `load_section`, from a text; messages call it `source`.
+
+    Raises:
+        ConfigurationError: as `load_config`.
+    """
     values = _parse_yaml(text, source)
     if not isinstance(values, dict):
         found = "is empty" if values is None else "holds no keys at its top level"
-        raise ConfigurationError(
-            f"{source}: {found}; it must have {_listed(PartyConfig.model_fields)}"
-        )
+        raise ConfigurationError(f"{source}: {found}; it must have {_listed(kind.model_fields)}")
     try:
-        return PartyConfig.model_validate(values, context={"folder": folder})
+        return kind.model_validate(values, context={"folder": folder})
     except ValidationError as error:
-        problems = [_problem(details) for details in error.errors(include_url=False)]
+        known = {key.path: key for key in describe_keys(kind)}
+        problems = [_problem(details, known) for details in error.errors(include_url=False)]
     if len(problems) == 1:
         raise ConfigurationError(f"{source}: {problems[0]}")
     raise ConfigurationError("\n  ".join([f"{source}: {len(problems)} problems:", *problems]))
@@ -510,11 +645,14 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 # --- what is wrong, for the operator ---
 
 
-def _problem(error: ErrorDetails) -> str:  # noqa: PLR0911 - one per kind of problem
+def _problem(  # noqa: PLR0911 - one per kind of problem
+    error: ErrorDetails, known: dict[tuple[str, ...], Key]
+) -> str:
     """One line: the key, what is wrong with it, the fix."""
-    path, value = tuple(map(str, error["loc"])), error["input"]
-    known = {key.path: key for key in describe_keys()}
-    where = ".".join(part if part.isprintable() else ascii(part) for part in path)
+    value = error["input"]
+    where = ".".join(part if part.isprintable() else ascii(part) for part in map(str, error["loc"]))
+    # Entries of a list have the same keys, whatever their number.
+    path = tuple(part for part in error["loc"] if isinstance(part, str))
     match error["type"]:
         case "extra_forbidden":
             return f"{where}: unknown key; {_suggestion(path, list(known))}"

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
     from florist.common.channel.channel import Channel, Link
     from florist.common.config import PartyConfig
+    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.evaluation.parts import EvaluationParts
     from florist.common.groups.group import Elements, Group
-    from florist.common.progress import Progress
+    from florist.common.progress import Progress, StepProgress
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.keys import Keys
     from florist.common.train_session import HalfSetup
@@ -31,3 +33,7 @@ class Role:
     #: The role's half of the model; a function, so that aligning does not load torch.
     make_half: Callable[[], Callable[[HalfSetup, Channel, Run], Half[Any]]]
     run_psu: Callable[[Link, Group, Elements, Keys, Progress, str], UnionView]
+    #: The role's part in an evaluation, with its own kind of bundle; a function, likewise.
+    make_evaluator: Callable[
+        [], Callable[[Any, EvaluationParts, Channel, StepProgress], Evaluation | None]
+    ]

@@ -34,6 +34,7 @@ from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_ids
 from florist.common.errors import FloristError, Interrupted
 from florist.common.messages import (
+    BundleOffer,
     Control,
     EmbeddingBlock,
     EpochSummary,
@@ -413,7 +414,7 @@ def test_both_go_on_from_the_newest_step_that_both_have(
 def test_one_checkpoint_more_is_kept_than_a_peer_may_be_behind(
     workspace: Workspace, undisturbed: Undisturbed
 ) -> None:
-    configure(workspace, {"training.checkpoint_keep": 1})
+    configure(workspace, {"training.checkpoint_keep": 2})
     Pair(workspace, stop_after={"active": 11}).run()
     forget(workspace, "passive", 9)
     run_well(workspace, resume=True)
@@ -714,6 +715,8 @@ def test_no_id_is_on_the_line_and_nothing_but_the_protocol(workspace: Workspace)
         for record in link.records:
             if record.channel == CONTROL:
                 assert isinstance(record.message, Control)
+            elif record.channel == "bundle":
+                assert isinstance(record.message, BundleOffer)
             else:
                 assert record.channel == "training"
                 assert isinstance(

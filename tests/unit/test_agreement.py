@@ -41,7 +41,7 @@ def fields(lines: list[str]) -> set[str]:
 
 
 def test_canonical_text() -> None:
-    assert OURS.startswith('{"group":"x25519","id_normalisation":"strip","training":{')
+    assert '"group":"x25519","id_normalisation":"strip",' in OURS
     assert canonical(json.loads(OURS)) == OURS
     assert differences(OURS, OURS) == []
 

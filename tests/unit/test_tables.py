@@ -410,3 +410,11 @@ def test_fingerprint_depends_on_the_ids_their_order_and_nothing_else(tmp_path: P
     different = ["a bc", "ab c", "bc a", "a b c", "abc", "a bc ", ""]
     columns = [IdColumn.from_bytes(each.encode().split(b" ")) for each in different]
     assert len({fingerprint(each) for each in columns}) == len(different)
+
+
+def test_ids_are_taken_in_any_order() -> None:
+    ids = IdColumn.from_bytes([b"zero", b"", b"two", b"three"]).slice(0, 4)
+    rows = np.array([3, 0, 1, 3])
+    assert list(ids.take(rows)) == [b"three", b"zero", b"", b"three"]
+    assert list(ids.slice(1, 4).take(np.array([2, 1]))) == [b"three", b"two"]
+    assert len(ids.take(np.array([], dtype=np.int64))) == 0
