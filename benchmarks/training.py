@@ -102,6 +102,7 @@ class SharedSample:
             "data.preprocessing.scaling": "log",
             "model.embedding_updates": "sparse" if self.million else "auto",
             "training.threads": 1,
+            "audit.enabled": False,
             **own,
         }
 

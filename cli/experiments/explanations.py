@@ -88,8 +88,8 @@ def mechanism(recipe: Recipe, facts: DataFacts, scale: Scale) -> str:
             return (
                 "baseline-partial has only the rows with real labels and real features, and as "
                 f"many epochs: {own_steps:,} steps at {ratio}, where FLORIST takes {steps:,}. A "
-                "gain of FLORIST at high ratios is due to that: on samples, with the number of epochs "
-                "that suits it best, baseline-partial is at least as good at 0.5, with one "
+                "gain of FLORIST at high ratios is due to that: on samples, with the number of "
+                "epochs that suits it best, baseline-partial is at least as good at 0.5, with one "
                 "exception in four, and better at 0.75, as in the paper. Its percentages are taken "
                 "as parts of the AUC of baseline-partial; the paper does not say."
             )
