@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from florist.cli.audit import describe_audit, load_audit
 from florist.cli.baselines import Comparison, compare
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
@@ -62,6 +63,11 @@ def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
         "\nBeside it, on the same people, what only a simulation can have (half a minute) …"
     )
     _show_comparison(compare(directory, sample, runs["active"]), console)
+    console.rule("What a curious peer could tell")
+    for name, run in zip((NAMES.active, NAMES.passive), runs.values(), strict=True):
+        console.print(f"The {name} attacked what it sent, as the other could:")
+        record = load_audit(run)
+        describe_audit(record, record.last, console)
     console.rule("What it is worth, estimated without knowing who is shared")
     _show_evaluation(runs, sample, console)
     console.rule("A prediction, served")
