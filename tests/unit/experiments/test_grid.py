@@ -167,6 +167,7 @@ def test_what_fails_does_not_end_the_others(
     assert str(failure).endswith("seed 0: ZeroDivisionError: planted")
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_results_and_keep_them_when_killed(tmp_path: Path) -> None:
     path, trials = tmp_path / "grid.yml", tmp_path / "out" / "trials"
     path.write_text(yaml.safe_dump(SMALL | {"methods": ["default"], "seeds": list(range(50))}))
