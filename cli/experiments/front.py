@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from florist.cli.experiments.grid import Failure
     from florist.cli.experiments.people import PeopleSettings
-    from florist.cli.experiments.trial import TrialResult
+    from florist.cli.experiments.trial import Figure, TrialResult
     from florist.common.progress import Progress
     from florist.common.role import RoleName
 
@@ -222,10 +222,11 @@ def _strongest(seeds: list[TrialResult], side: RoleName) -> tuple[str, float, fl
     return name, auc, max(means["tpr_0.01"].values())
 
 
-def _means(figures: Iterable[object]) -> dict[str, float]:
+def _means(figures: Iterable[Figure]) -> dict[str, float]:
+    """Of each attack, over seeds."""
     values: dict[str, list[float]] = {}
     for figure in figures:
-        values.setdefault(figure.attack, []).append(figure.value)  # type: ignore[attr-defined]
+        values.setdefault(figure.attack or "", []).append(figure.value)
     return {attack: fmean(found) for attack, found in values.items()}
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from florist.cli.experiments.simulation import Holdings, World, observe
 from florist.common.audit.learned import LearnedAttack
 from florist.common.audit.shadow import shadow_split
-from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,13 +53,16 @@ class ShadowRuns:
             seed=self.settings.seed,
         )
         settings = replace(self.settings, seed=self.settings.seed + _OTHER_SEED)
+        made_up = Holdings(split.active, split.passive)
+        if not len(made_up.shared.active):
+            return None
+        shadow = observe(world, made_up, None, settings).seen
+        assert shadow is not None
         try:
-            shadow = observe(world, Holdings(split.active, split.passive), None, settings).seen
-            assert shadow is not None
             if attacker == "passive":
                 is_real = shadow.has_label[shadow.passive.uids]
                 return LearnedAttack.fit(shadow.passive, is_real).score(seen.passive)
             is_real = shadow.has_features[shadow.active.uids]
             return LearnedAttack.fit(shadow.active, is_real).score(seen.active)
-        except (ConfigurationError, ValueError):
+        except ValueError:
             return None

@@ -46,8 +46,6 @@ def isolation(points: Rows, chosen: Ranks, others: Ranks) -> Floats:
             not compared with itself.
     """
     if not len(chosen):
-        return np.empty(0)
-    if not len(chosen):
         return np.zeros(0)
     found = np.stack(
         [nearest_distances(points, chosen, others[part::PARTS]) for part in range(PARTS)], axis=1
