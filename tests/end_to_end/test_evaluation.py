@@ -9,7 +9,6 @@ import json
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,10 +41,11 @@ from florist.common.messages import (
 )
 from florist.common.progress import NoProgress
 from florist.passive_party.role import PASSIVE
+from tests.support.in_process import lend
 from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from florist.common.bundle import Bundle
@@ -108,12 +108,6 @@ def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- both parties in this process ---
 
 
-@contextmanager
-def _lend(link: Link) -> Iterator[Link]:
-    yield link
-    link.close()
-
-
 def alone(workspace: Workspace, role: RoleName, **options: bool) -> FloristError:
     """The end of a party that is refused before it calls its peer."""
 
@@ -151,7 +145,7 @@ def run(workspace: Workspace, **options: bool) -> Run:
     links = {role: RecordingLink(link) for role, link in zip(ROLES, linked_pair(), strict=True)}
 
     def end(role: RoleName) -> FloristError | None:
-        side = replace(BOTH[role], connect=lambda *_: _lend(links[role]))
+        side = replace(BOTH[role], connect=lambda *_: lend(links[role]))
         config = load_config(workspace.config(role))
         try:
             evaluate(side, config, StageOptions(**options), NoProgress())
@@ -438,7 +432,7 @@ def retrain(workspace: Workspace) -> None:
     def end(role: RoleName, link: Link) -> None:
         from florist.common.train_stage import train  # noqa: PLC0415
 
-        side = replace(BOTH[role], connect=lambda *_: _lend(link))
+        side = replace(BOTH[role], connect=lambda *_: lend(link))
         train(side, load_config(workspace.config(role)), StageOptions(force=True), NoProgress())
 
     with ThreadPoolExecutor(2) as both:

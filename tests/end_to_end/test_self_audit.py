@@ -7,7 +7,6 @@ import logging
 import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,17 @@ from florist.common.channel.codec import encode
 from florist.common.channel.in_memory import linked_pair
 from florist.common.channel.recording import Direction, RecordingLink
 from florist.common.config import load_config
-from florist.common.errors import FloristError, Interrupted, PeerFailed, StoppedByPolicy
+from florist.common.errors import FloristError, PeerFailed, StoppedByPolicy
 from florist.common.messages import Abort, Control, GradientBlock
 from florist.common.progress import NoProgress
 from florist.common.train_stage import train
 from florist.common.training.checkpoint import CheckpointStore
 from florist.passive_party.role import PASSIVE
+from tests.support.in_process import StopAfter, lend
 from tests.support.parties import QuickClicks, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from florist.common.channel.channel import Link
@@ -64,18 +64,6 @@ STOP = {"audit.stop_above": LIMIT, "audit.every": 20}
 
 
 @dataclass
-class StopAfter(NoProgress):
-    """An operator who stops the party after so many steps."""
-
-    steps: int
-
-    def advance(self, done: int) -> None:  # noqa: ARG002 - each time is one step
-        self.steps -= 1
-        if not self.steps:
-            raise Interrupted("stopped by the test")
-
-
-@dataclass
 class Both:
     """A run of both parties: how it ended, and what crossed the link, seen by the passive one."""
 
@@ -94,7 +82,7 @@ class Both:
             return {role: end.result(timeout=90) for role, end in ends.items()}
 
     def _end(self, role: RoleName, link: Link) -> FloristError | None:
-        side = replace(BOTH[role], connect=lambda *_: _lend(link))
+        side = replace(BOTH[role], connect=lambda *_: lend(link))
         stops = self.stop_after is not None and role == "active"
         progress = StopAfter(self.stop_after or 0) if stops else NoProgress()
         try:
@@ -102,12 +90,6 @@ class Both:
         except FloristError as error:
             return error
         return None
-
-
-@contextmanager
-def _lend(link: Link) -> Iterator[Link]:
-    yield link
-    link.close()
 
 
 @pytest.fixture(scope="module")

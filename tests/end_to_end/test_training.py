@@ -47,6 +47,7 @@ from florist.common.train_stage import train
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
 from florist.passive_party.role import PASSIVE
+from tests.support.in_process import StopAfter, lend
 from tests.support.parties import Party, QuickClicks, Workspace
 
 if TYPE_CHECKING:
@@ -85,18 +86,6 @@ def other(role: RoleName) -> RoleName:
 
 
 @dataclass
-class StopAfter(NoProgress):
-    """An operator who stops the party after so many steps."""
-
-    steps: int
-
-    def advance(self, done: int) -> None:  # noqa: ARG002 - each time is one step
-        self.steps -= 1
-        if not self.steps:
-            raise Interrupted("stopped by the test")
-
-
-@dataclass
 class Pair:
     """How to run both parties' stage in threads, and how it ended."""
 
@@ -117,7 +106,7 @@ class Pair:
     def _end(self, role: RoleName) -> FloristError | None:
         side = BOTH[role]
         if role in self.links:
-            side = replace(side, connect=lambda *_: _lend(self.links[role]))
+            side = replace(side, connect=lambda *_: lend(self.links[role]))
         stop = self.stop_after.get(role)
         progress = StopAfter(stop) if stop else NoProgress()
         options = self.options.get(role, StageOptions())
@@ -126,12 +115,6 @@ class Pair:
         except FloristError as error:
             return error
         return None
-
-
-@contextmanager
-def _lend(link: Link) -> Iterator[Link]:
-    yield link
-    link.close()
 
 
 def run_well(
