@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from florist.active_party.role import ACTIVE
 from florist.cli.console import LogFormat, log, report_error, set_up_output
 from florist.cli.show import describe, describe_evaluation, describe_training
+from florist.cli.stop_signals import stop_signals
 from florist.common.align_stage import StageOptions, align
 from florist.common.config import load_config
 from florist.common.errors import FloristError, InternalError, as_florist_error
@@ -20,8 +20,6 @@ from florist.common.run_directory import RunDirectory
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from florist.common.config import PartyConfig
     from florist.common.progress import Progress
     from florist.common.role import Role
@@ -104,9 +102,10 @@ def party(
     people in the union; neither learns which of its people the other also has.
     """
     progress = set_up_output(log_format, verbose=verbose)
-    signal.signal(signal.SIGTERM, _stop)
     options = StageOptions(plaintext=insecure_plaintext, force=force, resume=resume)
-    raise typer.Exit(run(role, stage, config, options, progress))
+    with stop_signals():
+        code = run(role, stage, config, options, progress)
+    raise typer.Exit(code)
 
 
 def run(
@@ -169,11 +168,6 @@ def _serve(role: Role, config: PartyConfig, options: StageOptions) -> None:
     else:
         from florist.passive_party.http_service import serve  # noqa: PLC0415
     serve(config, Event(), plaintext=options.plaintext)
-
-
-def _stop(signum: int, frame: FrameType | None) -> NoReturn:
-    del signum, frame
-    raise KeyboardInterrupt  # as Ctrl-C does: `except Exception` anywhere below does not catch it
 
 
 def main() -> None:

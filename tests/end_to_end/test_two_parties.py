@@ -156,7 +156,7 @@ def test_an_operator_who_stops_one_stops_both(
     with workspace.start(stopped) as one, workspace.start(other(stopped)) as two:
         one.wait_for("steps 3-4.*started")
         one.signal(number)
-        assert one.finish(10) == 130
+        assert one.finish(30) == 130
         assert two.finish(TOLD) == 5
         assert "operator stopped it" in two.output
     for role in ROLES:

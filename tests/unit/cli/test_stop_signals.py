@@ -1,0 +1,58 @@
+"""A stop signal reaches the main thread wherever it waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from threading import Lock, Thread
+
+import pytest
+
+from florist.cli.stop_signals import STOPS, stop_signals
+
+
+def send_soon(number: signal.Signals) -> None:
+    def send() -> None:
+        time.sleep(0.2)
+        os.kill(os.getpid(), number)
+
+    Thread(target=send, daemon=True).start()
+
+
+def wait_for_ever() -> None:
+    lock = Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_that_breaks_off_no_wait_is_heard(number: signal.Signals) -> None:
+    """The main thread blocks it, so that another takes it: as when it comes just before a wait."""
+    with stop_signals():
+        send_soon(number)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                wait_for_ever()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_each_of_several_is_raised() -> None:
+    with stop_signals():
+        for _ in range(2):
+            send_soon(signal.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                wait_for_ever()
+
+
+def test_everything_is_as_it_was_afterwards() -> None:
+    def handlers() -> list[object]:
+        return [signal.getsignal(each) for each in (*STOPS, signal.SIGURG)]
+
+    before = handlers()
+    with stop_signals():
+        assert handlers() != before
+    assert handlers() == before
+    assert signal.set_wakeup_fd(-1) == -1
