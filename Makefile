@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PROTOS := $(wildcard protos/*.proto)
+# Tests run side by side: many wait, for peers that die or never come.
+WORKERS ?= 3
 
 .PHONY: setup demo test test-slow lint format protos check-protos bench clean
 
@@ -35,10 +37,10 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 demo: $(STAMP)
 	$(BIN)/florist demo

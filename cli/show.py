@@ -66,7 +66,7 @@ def describe_evaluation(folder: Path, console: Console | None = None) -> None:
     out.print(f"{sizes['shared']:,} of the {scored:,} people scored are in both tables.")
     if facts["warning"]:
         out.print(f"[yellow]Warning:[/] {facts['warning']}.")
-    out.print(f"Report: {folder / 'report.html'}")
+    out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
 
 
 def describe_training(folder: Path, console: Console | None = None) -> None:
@@ -80,4 +80,4 @@ def describe_training(folder: Path, console: Console | None = None) -> None:
         figures = (epoch[name] for name in ("loss", "auc", "ace", "log_loss"))
         table.add_row(str(epoch["epoch"] + 1), *("-" if f is None else f"{f:.4f}" for f in figures))
     out.print(table)
-    out.print(f"Report: {folder / 'report.html'}")
+    out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)

@@ -51,7 +51,7 @@ def init(
     """Write all a first run needs: two commented configurations, certificates, sample tables."""
     sample = ClickSample() if sample_data else None
     for path in write_first_files(directory, Names(active, passive), address, sample):
-        out.print(f"[green]✓[/] {path}")
+        out.print(f"[green]✓[/] {path}", soft_wrap=True)
     out.print(
         "\nNow, in two terminals, in either order:\n"
         f"  florist-party --role active --config {directory / 'active.yml'}\n"
@@ -81,10 +81,13 @@ def certs(
     files = AuthorityFiles.in_directory(directory)
     if not files.certificate.exists():
         files = create_authority(directory, "FLORIST", days)
-        out.print(f"[green]✓[/] {files.certificate}, {files.key} (keep this key to yourself)")
+        out.print(
+            f"[green]✓[/] {files.certificate}, {files.key} (keep this key to yourself)",
+            soft_wrap=True,
+        )
     for name in party or []:
         made = issue(files, name, at or [], directory, days, force=force)
-        out.print(f"[green]✓[/] {made.certificate}, {made.key}")
+        out.print(f"[green]✓[/] {made.certificate}, {made.key}", soft_wrap=True)
 
 
 @app.command()
@@ -135,7 +138,7 @@ def audit(
     audits.describe_audit(record, newest, out)
     report = runs.training / "report.html"
     if report.exists():
-        out.print(f"Report, with a plot: {report}")
+        out.print(f"Report, with a plot: {report}", soft_wrap=True)
 
 
 @app.command()
@@ -158,7 +161,7 @@ def predict(
     settings = load_config(config)
     set_threads(settings.serving.threads)
     rows = predict_file(settings, source, target, progress, force=force)
-    out.print(f"[green]✓[/] {rows:,} predictions in {target}")
+    out.print(f"[green]✓[/] {rows:,} predictions in {target}", soft_wrap=True)
 
 
 @app.command()
