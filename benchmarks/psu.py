@@ -1,6 +1,8 @@
 """Alignment of two real processes over mutual TLS on localhost, against bare exponentiations.
 
     python benchmarks/psu.py --ids 131072 --json
+    python benchmarks/psu.py --ids 4194304 --memory-limit 512MB
+    python benchmarks/psu.py --ids 1000000 --unequal 1000
 
 `cpu_s` is what both parties spend from start to exit, with everything: Python's start, reading,
 hashing, validating, sorting, TLS. `raw_s` is the same number of exponentiations in a bare loop over
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -49,6 +52,9 @@ class Result:
     """The last line, as JSON. Seconds and megabytes; `bytes_sent` is of both parties."""
 
     ids: int
+    #: The active party's; the same as `ids` unless --unequal.
+    active_ids: int
+    memory_limit: str
     group: str
     engine: str
     wall_s: float
@@ -62,6 +68,8 @@ class Result:
     wall_per_cpu: float
     cpu_us_per_id: float
     union_s: float
+    #: CPU seconds and peak megabytes of each party.
+    parties: dict[str, dict[str, float]]
 
 
 def main() -> None:
@@ -79,7 +87,15 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--ids", type=int, default=1 << 17, help="IDs a side; half are shared")
+    parser.add_argument(
+        "--ids", type=int, default=1 << 17, help="IDs a side; half of the smaller side are shared"
+    )
+    parser.add_argument(
+        "--unequal", type=int, metavar="N", help="IDs of the active party, in place of --ids"
+    )
+    parser.add_argument(
+        "--memory-limit", default="2GB", help="alignment.memory_limit of each party"
+    )
     parser.add_argument("--group", default="x25519")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--threads", type=int, default=0, help="of each party; 0: all cores")
@@ -91,13 +107,20 @@ def parse() -> argparse.Namespace:
 def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     """One alignment, then the bare loop."""
     start = run([*party("active", folder), "--help"])
-    sizes = IdSample(arguments.ids, arguments.ids, arguments.ids // 2)
-    write_first_files(folder, NAMES, f"127.0.0.1:{free_port()}", sizes)
+    active_ids = arguments.unequal or arguments.ids
+    sizes = IdSample(active_ids, arguments.ids, min(active_ids, arguments.ids) // 2)
+    # In a process of its own: this one must stay small, see `run`.
+    writer = multiprocessing.get_context("spawn").Process(
+        target=write_first_files, args=(folder, NAMES, f"127.0.0.1:{free_port()}", sizes)
+    )
+    writer.start()
+    writer.join()
     for role in ROLES:
         path = folder / f"{role}.yml"
         text = path.read_text()
         text = text.replace("group: x25519", f"group: {arguments.group}")
         text = text.replace("engine: auto", f"engine: {arguments.engine}")
+        text = text.replace("memory_limit: 2GB", f"memory_limit: {arguments.memory_limit}")
         path.write_text(text.replace("threads: 0", f"threads: {arguments.threads}"))
     started = time.monotonic()
     usages = run_both([party(role, folder) for role in ROLES])
@@ -114,6 +137,8 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     raw = bare_loop(arguments.group, first.engine, exponentiations, arguments.raw_limit)
     return Result(
         ids=arguments.ids,
+        active_ids=active_ids,
+        memory_limit=arguments.memory_limit,
         group=arguments.group,
         engine=first.engine,
         wall_s=round(wall, 2),
@@ -125,8 +150,12 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         raw_s=round(raw, 2),
         ratio=round(cpu / raw, 3),
         wall_per_cpu=round(wall / cpu, 3),
-        cpu_us_per_id=round(cpu / (2 * arguments.ids) * 1e6, 2),
+        cpu_us_per_id=round(cpu / (active_ids + arguments.ids) * 1e6, 2),
         union_s=max(summary.seconds["union"] for summary in summaries),
+        parties={
+            role: {"cpu_s": round(usage.cpu_s, 2), "peak_rss_mb": usage.peak_rss_mb}
+            for role, usage in zip(ROLES, usages, strict=True)
+        },
     )
 
 

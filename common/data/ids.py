@@ -28,6 +28,22 @@ class IdColumn:
         np.cumsum([len(value) for value in values], out=offsets[1:])
         return cls(np.frombuffer(b"".join(values), dtype=np.uint8), offsets)
 
+    @classmethod
+    def joined(cls, parts: list[IdColumn]) -> Self:
+        """One column after the other, copied; `parts` is empty afterwards.
+
+        Each is let go of when it is copied, so that they are not in memory twice.
+        """
+        offsets = np.zeros(sum(map(len, parts)) + 1, dtype=np.int64)
+        data = np.empty(sum(int(part.offsets[-1] - part.offsets[0]) for part in parts), np.uint8)
+        row = 0
+        for part in _emptied(parts):
+            first, last, place = part.offsets[0], part.offsets[-1], offsets[row]
+            data[place : place + last - first] = part.data[first:last]
+            offsets[row + 1 : row + 1 + len(part)] = part.offsets[1:] - first + place
+            row += len(part)
+        return cls(data, offsets)
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -54,6 +70,12 @@ class IdColumn:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         moved = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return IdColumn(self.data[np.arange(offsets[-1]) + moved], offsets)
+
+
+def _emptied(parts: list[IdColumn]) -> Iterator[IdColumn]:
+    parts.reverse()
+    while parts:
+        yield parts.pop()
 
 
 def quick_digests(ids: IdColumn) -> npt.NDArray[np.uint64]:

@@ -24,6 +24,7 @@ from florist.common.data.table_files import TextLayout, open_table
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from florist.common.agreement import Normalisation
@@ -37,6 +38,10 @@ WHITE_SPACE = (
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
+
+
+#: Of IDs that are read by themselves.
+_ROWS_PER_PART = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +167,11 @@ def normalised_ids(texts: pa.ChunkedArray, where: str, normalisation: Normalisat
 
 def read_table_ids(table: Table, normalisation: Normalisation) -> IdColumn:
     """As `read_ids`, of a table of the configuration, whatever its format."""
-    file = table_file(table)
     column = _id_name(table)
-    content = file.read(file.names[:1] if column is None else [column])
-    return _ids(table, content, normalisation)
+    if column is not None:
+        return _stream_ids(table_file(table), column, normalisation)
+    file = table_file(table)
+    return _numbers(sum(part.num_rows for part in _parts(file, file.names[0])))
 
 
 def read_ids(
@@ -186,8 +192,7 @@ def read_ids(
         ConfigurationError: the file, the column and the fix. Its text may quote IDs, so it is for
             this party's operator only.
     """
-    content = open_table(path, TextLayout(delimiter)).read([id_column])
-    return _checked_ids(content.column(id_column), path, id_column, normalisation)
+    return _stream_ids(open_table(path, TextLayout(delimiter)), id_column, normalisation)
 
 
 def fingerprint(ids: IdColumn) -> str:
@@ -220,22 +225,48 @@ def _id_name(table: Table) -> str | None:
 def _ids(table: Table, content: pa.Table, normalisation: Normalisation) -> IdColumn:
     column = _id_name(table)
     if column is None:
-        numbers = pa.array(np.arange(1, content.num_rows + 1))
-        return _id_column(numbers.cast(pa.large_string()))
-    return _checked_ids(content.column(column), table.path, column, normalisation)
+        return _numbers(content.num_rows)
+    return _checked_ids([content.column(column)], table.path, column, normalisation)
+
+
+def _numbers(rows: int) -> IdColumn:
+    """The IDs of rows that are numbered from 1."""
+    return _id_column(pa.array(np.arange(1, rows + 1)).cast(pa.large_string()))
+
+
+def _stream_ids(file: TableFile, column: str, normalisation: Normalisation) -> IdColumn:
+    """The IDs, checked; no more of the file is in memory than these."""
+    parts = (part.column(column) for part in _parts(file, column))
+    return _checked_ids(parts, file.path, column, normalisation)
+
+
+def _parts(file: TableFile, column: str) -> Iterator[pa.Table]:
+    """The column part by part: at least one row."""
+    rows = 0
+    try:
+        for part, _ in file.batches([column], _ROWS_PER_PART):
+            rows += part.num_rows
+            yield part
+    except ConfigurationError:
+        file.read([column])  # it tells more exactly what is wrong, and where
+        raise
+    if not rows:
+        file.read([column])
 
 
 def _checked_ids(
-    texts: pa.ChunkedArray, path: Path, id_column: str, normalisation: Normalisation
+    parts: Iterable[pa.ChunkedArray], path: Path, id_column: str, normalisation: Normalisation
 ) -> IdColumn:
-    # One name for all forms of the column, so that each is freed when the next is there.
-    texts = as_ids(texts, f"{path}, column {quoted(id_column)}")
-    texts = _normalised(texts, normalisation)
-    where = f"{path}, column {quoted(id_column)} (normalisation `{normalisation}`)"
-    _refuse_empty(texts, where)
-    texts = texts.combine_chunks()
-    ids = _id_column(texts)
-    _refuse_repeated(texts, ids, where)
+    where = f"{path}, column {quoted(id_column)}"
+    pieces: list[IdColumn] = []
+    for part in parts:
+        texts = pc.fill_null(_normalised(as_ids(part, where), normalisation), "")
+        # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
+        pieces.append(IdColumn.joined([_id_column(texts.combine_chunks())]))
+    ids = IdColumn.joined(pieces)
+    where = f"{where} (normalisation `{normalisation}`)"
+    _refuse_empty(ids, where)
+    _refuse_repeated(ids, where)
     return ids
 
 
@@ -304,25 +335,24 @@ def _id_column(texts: pa.LargeStringArray) -> IdColumn:
     return IdColumn(np.frombuffer(data, dtype=np.uint8), bounds)
 
 
-def _refuse_empty(texts: pa.ChunkedArray, where: str) -> None:
-    is_empty = pc.equal(pc.fill_null(pc.binary_length(texts), 0), 0)
-    rows = pc.indices_nonzero(is_empty)
+def _refuse_empty(ids: IdColumn, where: str) -> None:
+    rows = np.flatnonzero(ids.offsets[1:] == ids.offsets[:-1])
     if len(rows):
         raise ConfigurationError(
-            f"{where}: IDs missing or empty: {len(rows):,} of {len(texts):,}, the first in row "
-            f"{rows[0].as_py() + 1:,} after the header; give each row an ID, or take the row out"
+            f"{where}: IDs missing or empty: {len(rows):,} of {len(ids):,}, the first in row "
+            f"{rows[0] + 1:,} after the header; give each row an ID, or take the row out"
         )
 
 
-def _refuse_repeated(texts: pa.LargeStringArray, ids: IdColumn, where: str) -> None:
+def _refuse_repeated(ids: IdColumn, where: str) -> None:
     digests = quick_digests(ids)
     ordered = np.sort(digests)
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(shared):
         return
     # Equal digests make a suspect; only equal IDs are refused.
-    suspects = texts.take(pa.array(np.flatnonzero(np.isin(digests, shared))))
-    counts = suspects.value_counts()
+    suspects = ids.take(np.flatnonzero(np.isin(digests, shared)))
+    counts = pa.array((each.decode() for each in suspects), pa.large_string()).value_counts()
     repeated = counts.filter(pc.greater(counts.field("counts"), 1))
     if len(repeated):
         rows = pc.sum(repeated.field("counts")).as_py()

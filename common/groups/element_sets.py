@@ -6,13 +6,14 @@ compared in full. So any rows are right, and those of an honest peer are fast.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from florist.common.groups.group import Elements
 
 
@@ -31,6 +32,23 @@ def is_strictly_increasing(elements: Elements) -> bool:
         return False
     ties = _ties(prefixes)
     return bool(_is_less(_rows(elements, ties - 1), _rows(elements, ties)).all())
+
+
+def merged(parts: Sequence[Elements]) -> Elements:
+    """Several sorted arrays as one; duplicates stay."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate(parts)
+    # The stable sort is the one that merges sorted runs.
+    return _repaired(_rows(rows, np.argsort(_prefixes(rows), kind="stable")))
+
+
+def rows_up_to(elements: Elements, bound: bytes) -> int:
+    """How many rows of a sorted array are at most `bound`, by as many bytes as it has."""
+    if not len(elements):
+        return 0
+    row = np.frombuffer(bound, dtype=np.uint8).reshape(1, -1)
+    return int(np.searchsorted(_whole(elements[:, : len(bound)]), _whole(row), side="right")[0])
 
 
 def union(a: Elements, b: Elements) -> Elements:
@@ -70,11 +88,6 @@ def positions(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
     same = _is_equal(_rows(universe, at), wanted_rows)
     found[rest[same]] = at[same]
     return found
-
-
-def sha256(elements: Elements) -> bytes:
-    """The digest of the rows, one after the other."""
-    return hashlib.sha256(elements.reshape(-1).data).digest()
 
 
 def _prefixes(elements: Elements) -> npt.NDArray[np.uint64]:

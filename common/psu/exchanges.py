@@ -8,6 +8,9 @@ Two kinds cover all its steps:
 A shuffle is a sort of the whole set by encoded value: it keeps nothing of the order before it, and
 the receiver can check it, together with distinctness, in one pass. Elements are raised chunk by
 chunk as they arrive, but no chunk of a shuffled set is released before the whole set is in.
+
+What the peer sends is put on record before any answer to it goes out: in a later attempt at the
+same union, under the same secrets, nothing else is answered.
 """
 
 from __future__ import annotations
@@ -15,26 +18,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from florist.common.errors import ProtocolViolation
-from florist.common.groups.element_sets import is_strictly_increasing, sorted_set
 from florist.common.messages import Step
 from florist.common.psu.set_stream import (
-    allocate,
-    chunks,
     receive_chunk,
     receive_header,
     receive_shuffled,
+    rows_per_chunk,
     send_chunk,
     send_header,
-    send_set,
 )
+from florist.common.psu.sorted_streams import Ascent, in_chunks
+from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from florist.common.channel.channel import Channel
-    from florist.common.groups.group import Elements, Exponent, Group
+    from florist.common.groups.group import Elements, Exponent
     from florist.common.progress import StepProgress
+    from florist.common.psu.sorter import Sorter
+    from florist.common.psu.work import UnionWork
 
 #: Chunks of an in-order exchange that may be under way at once: both parties always have one to
 #: work on, and neither waits for the other to read.
@@ -85,81 +89,106 @@ PASSIVE_HASHING = Exchange(
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One exchange as a party runs it: where it talks, in which group, who hears of progress."""
+    """One exchange as a party runs it: where it talks, on what it works, who hears of progress."""
 
     exchange: Exchange
     channel: Channel
-    group: Group
+    work: UnionWork
     #: Counts exponentiations; `advance` raises whatever ends the run.
     progress: StepProgress
 
     def power(self, chunk: Elements, exponent: Exponent) -> Elements:
         """A chunk raised to `exponent`, and the progress told."""
-        result = self.group.power(chunk, exponent)
+        result = self.work.group.power(chunk, exponent)
         self.progress.advance(len(chunk))
         return result
 
-    def originate_shuffled(self, elements: Elements, exponent: Exponent) -> Elements:
-        """Raise, shuffle, send; return what comes back: raised and shuffled by the peer."""
-        exchange = self.exchange
-        self.progress.expect(len(elements))
-        raised = np.empty_like(elements)
-        for start, chunk in chunks(elements):
-            raised[start : start + len(chunk)] = self.power(chunk, exponent)
-        send_set(self.channel, exchange.out, sorted_set(raised))
-        count = receive_header(self.channel, exchange.back, expected=len(elements))
-        returned = raised  # its content is on the line; its room is free
-        for start, chunk in receive_shuffled(self.channel, exchange.back, count, self.group):
-            returned[start : start + len(chunk)] = chunk
-        return returned
+    def originate_shuffled(
+        self, chunks: Iterable[Elements], count: int, exponent: Exponent
+    ) -> StoredSet:
+        """Raise, shuffle, send; keep what comes back: raised and shuffled by the peer.
 
-    def answer_shuffled(self, exponent: Exponent) -> Elements:
-        """Receive a shuffled set; raise it, shuffle it, send it back; return what was sent."""
-        exchange = self.exchange
-        count = receive_header(self.channel, exchange.out)
+        There are `count` elements in `chunks`.
+        """
+        out, back, group = self.exchange.out, self.exchange.back, self.work.group
         self.progress.expect(count)
-        raised = allocate(count, exchange.out, self.group)
-        for start, chunk in receive_shuffled(self.channel, exchange.out, count, self.group):
-            raised[start : start + len(chunk)] = self.power(chunk, exponent)
-        answer = sorted_set(raised)
-        if not is_strictly_increasing(answer):
-            # Distinct encodings of one element differ by a point of small order.
-            raise ProtocolViolation(f"step {exchange.out.label}: the peer's elements collide")
-        send_set(self.channel, exchange.back, answer)
-        return answer
+        with self.work.sorting(count) as sorter:
+            for chunk in chunks:
+                sorter.add(self.power(chunk, exponent))
+            send_header(self.channel, out, count)
+            for start, chunk in self._numbered(sorter):
+                send_chunk(self.channel, out, start, chunk)
+        receive_header(self.channel, back, count)
+        with self.work.storing(out) as writer:
+            for chunk in receive_shuffled(self.channel, back, count, group):
+                writer.append(chunk)
+        self.work.journal.check_received(back, writer.tally.facts)
+        return self.work.finish(out, writer.tally.facts)
 
-    def originate_in_order(self, elements: Elements, before: Exponent, after: Exponent) -> Elements:
-        """Send each element raised to `before`, raise what comes back to `after`, in order."""
-        exchange, count = self.exchange, len(elements)
+    def answer_shuffled(self, count: int, exponent: Exponent) -> StoredSet:
+        """Receive a shuffled set of `count`; raise, shuffle, send it back; keep what was sent."""
+        out, back, group = self.exchange.out, self.exchange.back, self.work.group
+        receive_header(self.channel, out, count)
+        self.progress.expect(count)
+        received, ascent = Tally(), Ascent()
+        with self.work.sorting(count) as sorter:
+            for chunk in receive_shuffled(self.channel, out, count, group):
+                received.add(chunk)
+                sorter.add(self.power(chunk, exponent))
+            self.work.journal.check_received(out, received.facts)
+            send_header(self.channel, back, count)
+            with self.work.storing(out) as writer:
+                for start, chunk in self._numbered(sorter):
+                    if not ascent.goes_on_with(chunk):
+                        # Distinct encodings of one element differ by a point of small order.
+                        raise ProtocolViolation(f"step {out.label}: the peer's elements collide")
+                    writer.append(chunk)
+                    send_chunk(self.channel, back, start, chunk)
+        return self.work.finish(out, writer.tally.facts)
+
+    def originate_in_order(
+        self, elements: StoredSet, before: Exponent, after: Exponent
+    ) -> StoredSet:
+        """Send each element raised to `before`; keep what comes back, raised to `after`."""
+        out, back, count = self.exchange.out, self.exchange.back, len(elements)
         self.progress.expect(2 * count)
-        send_header(self.channel, exchange.out, count)
-        receive_header(self.channel, exchange.back, expected=count)
-        result = np.empty_like(elements)
-        received = 0
+        send_header(self.channel, out, count)
+        receive_header(self.channel, back, count)
+        sent = received = 0
+        with self.work.storing(out) as writer:
 
-        def receive_one() -> None:
-            nonlocal received
-            chunk = receive_chunk(self.channel, exchange.back, received, count, self.group)
-            result[received : received + len(chunk)] = self.power(chunk, after)
-            received += len(chunk)
+            def receive_one() -> int:
+                chunk = receive_chunk(self.channel, back, received, count, self.work.group)
+                writer.append(self.power(chunk, after))
+                return len(chunk)
 
-        for under_way, (start, chunk) in enumerate(chunks(elements)):
-            if under_way >= WINDOW:
-                receive_one()
-            send_chunk(self.channel, exchange.out, start, self.power(chunk, before))
-        while received < count:
-            receive_one()
-        return result
+            for under_way, chunk in enumerate(elements.chunks()):
+                if under_way >= WINDOW:
+                    received += receive_one()
+                send_chunk(self.channel, out, sent, self.power(chunk, before))
+                sent += len(chunk)
+            while received < count:
+                received += receive_one()
+        return self.work.finish(out, writer.tally.facts)
 
-    def answer_in_order(self, exponent: Exponent) -> int:
-        """Raise each chunk and send it back at once; return how many elements there were."""
-        exchange = self.exchange
-        count = receive_header(self.channel, exchange.out)
+    def answer_in_order(self, count: int, exponent: Exponent) -> int:
+        """Raise each chunk of a set of `count` and send it back at once; return `count`."""
+        out, back, journal = self.exchange.out, self.exchange.back, self.work.journal
+        receive_header(self.channel, out, count)
         self.progress.expect(count)
-        send_header(self.channel, exchange.back, count)
-        done = 0
+        send_header(self.channel, back, count)
+        done = number = 0
         while done < count:
-            chunk = receive_chunk(self.channel, exchange.out, done, count, self.group)
-            send_chunk(self.channel, exchange.back, done, self.power(chunk, exponent))
-            done += len(chunk)
+            chunk = receive_chunk(self.channel, out, done, count, self.work.group)
+            journal.check_chunk(out, number, chunk)
+            send_chunk(self.channel, back, done, self.power(chunk, exponent))
+            done, number = done + len(chunk), number + 1
+        journal.finish(out, SetFacts(count, b""))
         return count
+
+    def _numbered(self, sorter: Sorter) -> Iterator[tuple[int, Elements]]:
+        """The sorted set as it travels: chunks, each with the place of its first element."""
+        start = 0
+        for chunk in in_chunks(sorter.blocks(), rows_per_chunk(self.work.group.width)):
+            yield start, chunk
+            start += len(chunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from florist.common.data.ids import IdColumn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from florist.common.groups.group import Elements, Group
     from florist.common.progress import StepProgress
 
@@ -22,20 +25,20 @@ DUMMY_BYTES = 32
 
 def hashed_with_dummies(
     group: Group, ids: IdColumn, dummies: int, progress: StepProgress
-) -> Elements:
-    """One element per ID in row order, then `dummies` random ones.
+) -> Iterator[Elements]:
+    """One element per ID in row order, then `dummies` random ones; a batch at a time.
 
     Dummies pad the sizes that the peer learns, and so blur that of the intersection (section 3.3 of
     the paper). They go through every step as IDs do; afterwards their UIDs are nobody's.
     """
     progress.expect(len(ids) + dummies)
-    elements = np.empty((len(ids) + dummies, group.width), dtype=np.uint8)
-    for column, offset in ((ids, 0), (random_ids(dummies), len(ids))):
-        for start in range(0, len(column), BATCH):
-            batch = column.slice(start, min(start + BATCH, len(column)))
-            elements[offset + start : offset + start + len(batch)] = group.hash_ids(batch)
-            progress.advance(len(batch))
-    return elements
+    batches = (
+        ids.slice(start, min(start + BATCH, len(ids))) for start in range(0, len(ids), BATCH)
+    )
+    random = (random_ids(min(BATCH, dummies - start)) for start in range(0, dummies, BATCH))
+    for batch in chain(batches, random):
+        yield group.hash_ids(batch)
+        progress.advance(len(batch))
 
 
 def random_ids(count: int) -> IdColumn:

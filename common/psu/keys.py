@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class Keys:
     """`s1, s2, s3` of the active party, or `t1, t2, t3` of the passive: steps 1 and 2.
 
-    They live in memory for one alignment and are never written, logged or shown.
+    They live in memory for one alignment, are never logged or shown, and are written only sealed
+    under a key that is not on the same machine (`custody.py`).
     """
 
     first: Exponent

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from florist.common.errors import as_florist_error
 from florist.common.psu.exchanges import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
     from types import TracebackType
 
     from florist.common.channel.channel import Link
-    from florist.common.groups.group import Group
     from florist.common.progress import Progress, StepProgress
     from florist.common.psu.exchanges import Exchange
+    from florist.common.psu.work import UnionWork
+
+log = logging.getLogger("florist.align")
 
 T = TypeVar("T")
 
@@ -26,19 +28,32 @@ MAX_LANES = 5
 
 
 class Lanes:
-    """A context in which exchanges run at the same time. The first failure ends them all."""
+    """A context in which exchanges run at the same time. The first failure ends them all.
 
-    def __init__(self, link: Link, group: Group, progress: Progress, table: str) -> None:
+    Leaving it waits for every one, and raises what ended one that nobody asked for.
+    """
+
+    def __init__(self, link: Link, work: UnionWork, progress: Progress, table: str) -> None:
         """`table` tells the channels of several unions over one link apart."""
         self._link = link
-        self._group = group
+        self._work = work
         self._progress = progress
         self._table = table
         self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="lane")
+        self._started: list[Future[Any]] = []
 
     def start(self, exchange: Exchange, work: Callable[[Lane], T]) -> Future[T]:
-        """Run `work` on the exchange's own lane; its outcome is the future's."""
-        return self._threads.submit(self._run, exchange, work)
+        """Run `work` on the exchange's own lane; its outcome is the future's.
+
+        An exchange that both parties have done before is not done again.
+        """
+        if exchange.out not in self._work.done:
+            self._started.append(future := self._threads.submit(self._run, exchange, work))
+            return future
+        log.info("%s: done before", exchange.title)
+        done: Future[T] = Future()
+        done.set_result(cast("T", self._work.journal.outcome(exchange.out)))
+        return done
 
     def _run(self, exchange: Exchange, work: Callable[[Lane], T]) -> T:
         try:
@@ -46,7 +61,7 @@ class Lanes:
                 lane = Lane(
                     exchange,
                     self._link.channel(f"{self._table}.{exchange.channel}"),
-                    self._group,
+                    self._work,
                     _Watched(self._link, progress),
                 )
                 return work(lane)
@@ -66,6 +81,9 @@ class Lanes:
         if error is not None:
             self._link.fail(as_florist_error(error))
         self._threads.shutdown(wait=True)
+        if error is None:
+            for future in self._started:
+                future.result()
 
 
 @dataclass(frozen=True, slots=True)

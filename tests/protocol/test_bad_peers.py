@@ -117,7 +117,6 @@ ANY_STEP = [
         "count-too-high",
         on_header(lambda h: [replace(h, count=h.count + 1)]),
         "announces",
-        stalls=SHUFFLED & OUT,
         trips=IN_ORDER & OUT,
     ),
     Bad(

@@ -40,14 +40,13 @@ Outcome = Opened | FloristError
 class Side:
     """What one party opens with."""
 
-    resume: bool = False
     have: Resumable | None = None
     union: bytes = UNION
     nonce: bytes | None = None
 
 
 def resuming(*steps: int, seed: bytes = SEED) -> Side:
-    return Side(resume=True, have=Resumable(seed, steps) if steps else None)
+    return Side(have=Resumable(seed, steps) if steps else None)
 
 
 def open_both(
@@ -61,7 +60,6 @@ def open_both(
                 link.channel(TRAINING),
                 role,
                 side.union,
-                resume=side.resume,
                 have=side.have,
                 nonce=side.nonce,
             )
@@ -114,13 +112,13 @@ def test_a_nonce_is_revealed_only_after_the_peers_commitment() -> None:
         assert sent[0].commitment == commitment(sent[1].nonce)
 
 
-def test_what_is_on_disk_is_told_only_by_a_party_that_resumes() -> None:
+def test_a_run_is_told_by_its_name_and_not_by_its_seed() -> None:
     ours, theirs = linked_pair()
     recorded = RecordingLink(ours)
-    open_both(Side(have=Resumable(SEED, [0, 3])), Side(), (recorded, theirs))
+    open_both(resuming(0, 3), resuming(0, 3), (recorded, theirs))
     message = recorded.records[0].message
     assert isinstance(message, TrainingOpening)
-    assert (message.run, message.steps, message.resume) == (b"", (), False)
+    assert (message.run, message.steps) == (run_name(SEED), (0, 3))
     assert SEED not in run_name(SEED)
 
 
@@ -169,8 +167,6 @@ def test_where_nothing_was_learnt_both_begin_anew(active: Side, passive: Side) -
         (resuming(3, 6), resuming(3, 6, seed=ANOTHER_SEED), "checkpoints"),
         (resuming(0), resuming(3, 6, seed=ANOTHER_SEED), "checkpoints"),
         (resuming(0), resuming(0, seed=ANOTHER_SEED), "checkpoints"),
-        (resuming(3), Side(), "--resume"),
-        (Side(), resuming(), "--resume"),
         (Side(), Side(union=bytes(32)), "alignments of different runs"),
         (resuming(3), replace(resuming(3), union=bytes(32)), "alignments of different runs"),
     ],
@@ -182,12 +178,6 @@ def test_what_does_not_fit_together_is_refused_on_both_sides(
     for outcome in open_both(active, passive):
         assert isinstance(outcome, ConfigurationError)
         assert says in str(outcome)
-
-
-def test_each_side_is_told_who_was_to_resume() -> None:
-    first, second = open_both(resuming(), Side())
-    assert "this party was started with --resume" in str(first)
-    assert "the peer was started with --resume" in str(second)
 
 
 # --- bad peers ---

@@ -21,7 +21,14 @@ from florist.common.errors import (
     ProtocolViolation,
 )
 from florist.common.messages import Abort, Goodbye, Heartbeat, Hello, SetHeader, Step
-from florist.common.session import Patience, Session, make_hello
+from florist.common.session import (
+    NothingToRun,
+    Patience,
+    PeerIsBehind,
+    Session,
+    StageIsOver,
+    make_hello,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +96,40 @@ def test_other_differences_end_both(theirs: Hello, says: str) -> None:
     for error in meet(hello("active"), theirs):
         assert isinstance(error, ConfigurationError)
         assert says in str(error)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "we_find", "they_find"),
+    [
+        (("train", False), ("train", False), None, None),
+        (("train", True), ("train", False), None, None),  # done here, to be done there
+        (("train", True), ("train", True), StageIsOver, StageIsOver),
+        (("align", True), ("train", False), StageIsOver, PeerIsBehind),
+        (("train", True), ("evaluate", True), StageIsOver, PeerIsBehind),
+    ],
+)
+def test_each_names_the_first_stage_that_is_not_over(
+    ours: tuple[str, bool],
+    theirs: tuple[str, bool],
+    we_find: type[NothingToRun] | None,
+    they_find: type[NothingToRun] | None,
+) -> None:
+    def enter(link: Link, role: str, stage: str, finished: bool) -> type[Exception] | None:  # noqa: FBT001
+        try:
+            with Session(link, make_hello(role, "0", AGREED, stage, finished=finished), QUICK):
+                return None
+        except NothingToRun as found:
+            return type(found)
+
+    for one, two in (
+        ((ours, we_find), (theirs, they_find)),
+        ((theirs, they_find), (ours, we_find)),
+    ):
+        left, right = linked_pair()
+        with ThreadPoolExecutor(2) as both:
+            first = both.submit(enter, left, "active", *one[0])
+            second = both.submit(enter, right, "passive", *two[0])
+            assert (first.result(30), second.result(30)) == (one[1], two[1])
 
 
 def test_a_failure_is_told_to_the_peer_with_its_reason() -> None:

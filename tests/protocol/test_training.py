@@ -309,7 +309,7 @@ def first_step(labels: str = "label-majority", **agreement: object) -> FirstStep
     with between(link.record, as_it_is, patience=60):
         active, passive = simulate(make_world(), HOLDINGS, None, plain)
     (gradients,) = link.messages(GradientBlock)
-    return FirstStep(weights(active), weights(passive), gradients.values)
+    return FirstStep(weights(active), weights(passive), bytes(gradients.values))
 
 
 @pytest.mark.parametrize("calibration", ["none", "train"])

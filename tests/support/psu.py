@@ -13,6 +13,7 @@ from florist.common.errors import FloristError
 from florist.common.progress import NoProgress
 from florist.common.psu.alignment import UnionView
 from florist.common.psu.keys import Keys
+from florist.common.psu.work import UnionWork
 from florist.passive_party.psu_role import run_psu as run_passive
 
 if TYPE_CHECKING:
@@ -53,16 +54,16 @@ def run_pair(
     active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
 
     def active() -> Outcome:
-        elements = group.hash_ids(IdColumn.from_bytes(active_ids))
+        work = work_on(group, active_ids, active_keys, len(passive_ids))
         try:
-            return run_active(active_link, group, elements, active_keys, NoProgress())
+            return run_active(active_link, work, NoProgress())
         except FloristError as error:
             return error
 
     def passive() -> Outcome:
-        elements = group.hash_ids(IdColumn.from_bytes(passive_ids))
+        work = work_on(group, passive_ids, passive_keys, len(active_ids))
         try:
-            return run_passive(passive_link, group, elements, passive_keys, NoProgress())
+            return run_passive(passive_link, work, NoProgress())
         except FloristError as error:
             return error
 
@@ -72,3 +73,9 @@ def run_pair(
     active_link.close()
     passive_link.close()
     return pair
+
+
+def work_on(group: Group, ids: Sequence[bytes], keys: Keys, peer_size: int) -> UnionWork:
+    """A party's side of a union, in memory."""
+    elements = group.hash_ids(IdColumn.from_bytes(ids))
+    return UnionWork.in_memory(group, keys, [elements], peer_size)

@@ -1,0 +1,120 @@
+"""Streams of sorted blocks: what is done with whole sorted sets, a block of each at a time.
+
+A stream is an iterator of arrays that together are one sorted array. The functions on whole arrays
+in `groups/element_sets.py` are the plain versions of these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.groups.element_sets import (
+    intersection_size,
+    is_strictly_increasing,
+    rows_up_to,
+    union,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from florist.common.groups.group import Elements
+
+
+def in_step(
+    first: Iterable[Elements], second: Iterable[Elements], width: int
+) -> Iterator[tuple[Elements, Elements]]:
+    """Cut two streams at the same places: each pair holds all rows of both up to some row.
+
+    Rows are compared by their first `width` bytes; those of one stream differ from each other in
+    them. Either part of a pair can be empty.
+    """
+    a, b = _Cursor(first), _Cursor(second)
+    while a.block is not None and b.block is not None:
+        bound = min(_last(a.block, width), _last(b.block, width))
+        yield a.take(rows_up_to(a.block, bound)), b.take(rows_up_to(b.block, bound))
+    while a.block is not None:
+        yield a.take(len(a.block)), _EMPTY
+    while b.block is not None:
+        yield _EMPTY, b.take(len(b.block))
+
+
+def union_of(
+    first: Iterable[Elements], second: Iterable[Elements], width: int
+) -> Iterator[Elements]:
+    """The union of two sorted streams of distinct rows, as one such stream."""
+    for a, b in in_step(first, second, width):
+        if len(a) and len(b):
+            yield union(a, b)
+        else:
+            yield a if len(a) else b
+
+
+def union_size(first: Iterable[Elements], second: Iterable[Elements], width: int) -> int:
+    """How many rows `union_of` has."""
+    return sum(
+        len(a) + len(b) - (intersection_size(a, b) if len(a) and len(b) else 0)
+        for a, b in in_step(first, second, width)
+    )
+
+
+def in_chunks(blocks: Iterable[Elements], rows: int) -> Iterator[Elements]:
+    """The same rows, `rows` at a time; the last chunk may have fewer."""
+    kept: list[Elements] = []
+    count = 0
+    for block in blocks:
+        start = 0
+        while len(block) - start >= rows - count:
+            stop = start + rows - count
+            kept.append(block[start:stop])
+            yield kept[0] if len(kept) == 1 else np.concatenate(kept)
+            kept, count, start = [], 0, stop
+        if start < len(block):
+            kept.append(block[start:])
+            count += len(block) - start
+    if kept:
+        yield np.concatenate(kept)
+
+
+class Ascent:
+    """Looks at the blocks of a stream as they pass: are its rows strictly increasing?"""
+
+    def __init__(self) -> None:
+        self._last: Elements | None = None
+
+    def goes_on_with(self, block: Elements) -> bool:
+        """Whether the rows so far and these are."""
+        joined = block if self._last is None else np.concatenate([self._last, block])
+        self._last = block[-1:].copy() if len(block) else self._last
+        return is_strictly_increasing(joined)
+
+
+class _Cursor:
+    """A stream and the rest of its present block; None after its last."""
+
+    def __init__(self, stream: Iterable[Elements]) -> None:
+        self._stream = iter(stream)
+        self.block: Elements | None = None
+        self._refill()
+
+    def take(self, count: int) -> Elements:
+        """The next `count` rows, which the block has."""
+        assert self.block is not None
+        taken, rest = self.block[:count], self.block[count:]
+        if len(rest):
+            self.block = rest
+        else:
+            self._refill()
+        return taken
+
+    def _refill(self) -> None:
+        self.block = next((block for block in self._stream if len(block)), None)
+
+
+_EMPTY = np.empty((0, 0), dtype=np.uint8)
+
+
+def _last(block: Elements, width: int) -> bytes:
+    return block[-1, :width].tobytes()

@@ -1,0 +1,83 @@
+"""A union under way: what its exchanges have at hand, and where they put what they get."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from florist.common.psu.journal import IDS, Journal, name_of
+from florist.common.psu.sorter import sorting
+from florist.common.psu.storage import MemoryStorage
+from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from florist.common.groups.group import Elements, Group
+    from florist.common.messages import Step
+    from florist.common.psu.keys import Keys
+    from florist.common.psu.sorter import Sorter
+    from florist.common.psu.stored_sets import SetWriter
+
+#: Bytes of memory for a sorter that is given all it wants.
+PLENTY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionWork:
+    """One party's side of one union."""
+
+    group: Group
+    keys: Keys
+    journal: Journal
+    #: The exchanges, by the steps that they begin with, that need not be done again.
+    done: frozenset[Step] = field(default=frozenset())
+    #: Bytes of memory for each sorter; two may be at work at once.
+    room: int = PLENTY
+
+    @classmethod
+    def in_memory(
+        cls, group: Group, keys: Keys, ids: Iterable[Elements], peer_size: int
+    ) -> UnionWork:
+        """One that leaves no trace; `peer_size` is that of the peer's set."""
+        journal = Journal(MemoryStorage(), group.width, b"")
+        journal.begin(b"", b"", peer_size)
+        work = cls(group, keys, journal)
+        work.store_ids(ids)
+        return work
+
+    @property
+    def ids(self) -> StoredSet:
+        """Our hashed IDs, dummies included, in row order."""
+        ids = self.journal.ids
+        assert ids is not None
+        return ids
+
+    @property
+    def peer_size(self) -> int:
+        """How many elements the peer's set has, as it announced."""
+        return self.journal.peer_size
+
+    def store_ids(self, chunks: Iterable[Elements]) -> None:
+        """Keep our hashed IDs."""
+        with writing_set(self.journal.storage, IDS) as writer:
+            for chunk in chunks:
+                writer.append(chunk)
+        self.journal.keep_ids(writer.tally.facts)
+
+    def sorting(self, expected: int, width: int | None = None) -> AbstractContextManager[Sorter]:
+        """A sorter of rows, unless told otherwise of elements."""
+        return sorting(self.journal.storage, width or self.group.width, self.room, expected)
+
+    @contextmanager
+    def storing(self, step: Step) -> Iterator[SetWriter]:
+        """The set that the exchange beginning with `step` leaves; not finished with it yet."""
+        with writing_set(self.journal.storage, name_of(step)) as writer:
+            yield writer
+
+    def finish(self, step: Step, facts: SetFacts) -> StoredSet:
+        """The exchange that begins with `step` is done here, and its set is stored."""
+        self.journal.finish(step, facts)
+        return StoredSet(self.journal.storage, name_of(step), self.group.width, facts)

@@ -1,0 +1,108 @@
+"""One party's side of a union that can be attempted again, as after a cut line or a kill."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from florist.active_party.psu_role import run_psu as run_active
+from florist.common.channel.in_memory import linked_pair
+from florist.common.data.ids import IdColumn
+from florist.common.errors import FloristError
+from florist.common.messages import Step
+from florist.common.progress import NoProgress
+from florist.common.psu.journal import Journal
+from florist.common.psu.opening import open_union
+from florist.common.psu.work import PLENTY, UnionWork
+from florist.passive_party.psu_role import run_psu as run_passive
+from tests.support.psu import Outcome, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from florist.common.channel.channel import Link
+    from florist.common.groups.group import Elements, Exponent, Group
+    from florist.common.psu.custody import Held
+    from florist.common.psu.storage import Storage
+    from florist.common.role import RoleName
+
+#: The steps that exchanges begin with, and how many exponentiations one takes of each party's IDs.
+EXCHANGES = (
+    Step.ACTIVE_FIRST_ROUND,
+    Step.PASSIVE_FIRST_ROUND,
+    Step.SECOND_ROUND,
+    Step.ACTIVE_HASHING,
+    Step.PASSIVE_HASHING,
+)
+
+
+@dataclass
+class CountingGroup:
+    """A group that counts the elements it raises."""
+
+    inner: Group
+    raised: int = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the group has
+        return getattr(self.inner, name)
+
+    def power(self, elements: Elements, exponent: Exponent) -> Elements:
+        self.raised += len(elements)
+        return self.inner.power(elements, exponent)
+
+
+@dataclass
+class Side:
+    """A party with its storage, and what it has in memory."""
+
+    role: RoleName
+    group: CountingGroup
+    ids: Sequence[bytes]
+    storage: Storage
+    held: Held | None = None
+    room: int = PLENTY
+    #: Exchanges that the last attempt did not do again.
+    done: frozenset[Step] = field(default_factory=frozenset)
+
+    def attempt(self, link: Link) -> Outcome:
+        """Open the union and take part, from where both are."""
+        self.group.raised = 0
+        try:
+            journal = self.journal()
+            self.held, self.done = open_union(
+                link.channel("opening"), self.group, journal, self.held, len(self.ids)
+            )
+            work = UnionWork(self.group, self.held.keys, journal, self.done, self.room)
+            if journal.ids is None:
+                work.store_ids([self.group.hash_ids(IdColumn.from_bytes(self.ids))])
+            run = run_active if self.role == "active" else run_passive
+            return run(link, work, NoProgress())
+        except FloristError as error:
+            link.fail(error)
+            return error
+
+    def journal(self) -> Journal:
+        return Journal(self.storage, self.group.width, b"\1")
+
+    def die(self) -> None:
+        """As a process that is killed: what was in memory is gone."""
+        self.held = None
+
+
+def attempt_both(
+    active: Side,
+    passive: Side,
+    wrap: Callable[[Link, Link], tuple[Link, Link]] = lambda a, p: (a, p),
+) -> Pair:
+    """One attempt of both, over a new link each time."""
+    links = wrap(*linked_pair(grace=0.05))
+    with ThreadPoolExecutor(2) as both:
+        runs = [
+            both.submit(side.attempt, link)
+            for side, link in zip((active, passive), links, strict=True)
+        ]
+        pair = Pair(runs[0].result(timeout=100), runs[1].result(timeout=100))
+    for link in links:
+        link.close()
+    return pair
