@@ -40,7 +40,6 @@ from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
 from florist.common.agreement import TrainingAgreement
-from florist.common.align_stage import StageOptions
 from florist.common.config import load_config
 from florist.common.data import click_data
 from florist.common.data.labels import read_labels
@@ -49,6 +48,7 @@ from florist.common.data.tables import fingerprint, read_table
 from florist.common.progress import NoProgress
 from florist.common.release import RELEASE
 from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.stage import StageOptions
 from florist.common.train_stage import train
 from florist.common.training.blocks import Wire
 from florist.common.training.models import make_active, make_bottom
@@ -286,7 +286,7 @@ def align(config: PartyConfig, role: RoleName) -> None:
     runs = RunDirectory(config.run_directory)
     runs.path.mkdir(parents=True)
     ranks = np.random.default_rng(3).permutation(size)
-    runs.save_alignments({"train": Alignment(summary, ranks)}, force=False)
+    runs.save_alignments({"train": Alignment(summary, ranks)})
 
 
 class Stopwatch(NoProgress):

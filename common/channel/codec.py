@@ -6,12 +6,13 @@ them, and nothing is written out per message.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from florist.common import messages
+from florist.common.channel.wire_format import announced, split
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import MAX_MESSAGE_BYTES, Step
 from florist.protos import florist_pb2 as pb
@@ -42,12 +43,69 @@ _TYPE_OF: dict[str, type[Message]] = {
     if entry.message_type is not None
 }
 _ENTRY_OF = {kind: entry for entry, kind in _TYPE_OF.items()}
+_ENTRY_NUMBERS = {
+    entry.name: entry.number for entry in pb.DESCRIPTOR.message_types_by_name["Envelope"].fields
+}
+
+#: What carries data may be as long as a message can be; nothing else comes near this.
+MAX_OTHER_BYTES = 128 * 1024
+_LENGTH_DELIMITED = 2  # protobuf's wire type of a message
+
+
+class _Carrier:
+    """The way to bytes and back of messages that carry data, in their last field.
+
+    The generated code has the other fields; the data are put behind them, and taken from there.
+    """
+
+    def __init__(self, kind: type[Message], *, as_view: bool) -> None:
+        """With `as_view` the data of a message that came are a view of its bytes, not a copy."""
+        self._kind = kind
+        self._twin = getattr(pb, kind.__name__)
+        self._entry = _ENTRY_NUMBERS[_ENTRY_OF[kind]]
+        self._data = self._twin.DESCRIPTOR.fields[-1]
+        self._as_view = as_view
+
+    def encode(self, message: Message) -> bytes:
+        values = _values(message)
+        data = values.pop(self._data.name)
+        head = self._twin(**values).SerializeToString()
+        if data:
+            head += announced(self._data.number, len(data))
+        return b"".join((announced(self._entry, len(head) + len(data)), head, data))
+
+    def decode(self, body: memoryview) -> Message | None:
+        """None if the fields are not encoded as `encode` does it, or there are no data."""
+        parts = split(body, self._data.number)
+        if parts is None:
+            return None
+        head, data = parts
+        empty: Any = _message(self._kind, _parsed(self._twin, bytes(head)))
+        message: Message = replace(
+            empty, **{self._data.name: data if self._as_view else bytes(data)}
+        )
+        return message
+
+
+_CARRIERS: dict[type[Message], _Carrier] = {
+    messages.SetChunk: _Carrier(messages.SetChunk, as_view=False),
+    messages.EmbeddingBlock: _Carrier(messages.EmbeddingBlock, as_view=True),
+    messages.GradientBlock: _Carrier(messages.GradientBlock, as_view=True),
+}
+_CARRIER_OF_ENTRY = {_ENTRY_NUMBERS[_ENTRY_OF[kind]]: own for kind, own in _CARRIERS.items()}
 
 
 def encode(message: Message) -> bytes:
     """The envelope that holds `message`, as bytes."""
-    entry = _ENTRY_OF[type(message)]
-    values: dict[str, Any] = {entry: _values(message)}
+    carrier = _CARRIERS.get(type(message))
+    if carrier is not None:
+        return _within_limit(carrier.encode(message))
+    return encode_plainly(message)
+
+
+def encode_plainly(message: Message) -> bytes:
+    """The same bytes, by the generated code alone."""
+    values: dict[str, Any] = {_ENTRY_OF[type(message)]: _values(message)}
     return _within_limit(pb.Envelope(**values).SerializeToString())
 
 
@@ -57,6 +115,20 @@ def decode(data: bytes) -> Message:
     Raises:
         ProtocolViolation: too large, not an envelope, an empty one, or an unknown step.
     """
+    _check_size(data)
+    number, start = _entry(data) if data else (0, 0)
+    carrier = _CARRIER_OF_ENTRY.get(number)
+    if carrier is None and len(data) > MAX_OTHER_BYTES:
+        raise ProtocolViolation(
+            f"the peer sent a message of {len(data)} bytes that carries no data; the limit is "
+            "128 KiB"
+        )
+    carried = carrier.decode(memoryview(data)[start:]) if carrier is not None else None
+    return decode_plainly(data) if carried is None else carried
+
+
+def decode_plainly(data: bytes) -> Message:
+    """The same message, by the generated code alone; of an envelope of one entry."""
     envelope = _parsed(pb.Envelope, data)
     entry = envelope.WhichOneof("message")
     if entry is None:
@@ -89,13 +161,44 @@ def _within_limit(data: bytes) -> bytes:
     return data
 
 
-def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - any generated class
+def _check_size(data: bytes) -> None:
     if len(data) > MAX_MESSAGE_BYTES:
         raise ProtocolViolation(f"the peer sent a message of {len(data)} bytes; the limit is 4 MiB")
+
+
+def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - any generated class
+    _check_size(data)
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise ProtocolViolation("the peer sent bytes that are no FLORIST message") from None
+        raise _not_a_message() from None
+
+
+def _entry(data: bytes) -> tuple[int, int]:
+    """The number of the one entry that an envelope is, and where its content begins.
+
+    The parser would take any number of entries one after the other and keep room for each, though
+    only the last counts: twenty times the memory of the bytes that came.
+    """
+    tag, start = _varint(data, 0)
+    length, start = _varint(data, start)
+    if tag & 7 != _LENGTH_DELIMITED or start + length != len(data):
+        raise _not_a_message()
+    return tag >> 3, start
+
+
+def _varint(data: bytes, start: int) -> tuple[int, int]:
+    """A number as protobuf writes it, and where it ends; none here needs more than five bytes."""
+    value = 0
+    for place, byte in enumerate(data[start : start + 5]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, start + place + 1
+    raise _not_a_message()
+
+
+def _not_a_message() -> ProtocolViolation:
+    return ProtocolViolation("the peer sent bytes that are no FLORIST message")
 
 
 def _values(message: Any) -> dict[str, Any]:  # noqa: ANN401 - any message

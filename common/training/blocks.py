@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from florist.common.errors import ConfigurationError, ProtocolViolation
@@ -14,16 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from florist.common.agreement import TrainingAgreement, WireType
-    from florist.common.messages import EmbeddingBlock, GradientBlock
+    from florist.common.messages import Data, EmbeddingBlock, GradientBlock
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-#: Room that a block's other fields and its envelope take.
+#: Room that a message's other fields and its envelope take.
 _OVERHEAD = 64
 
 
 class Diverged(ConfigurationError):  # noqa: N818 - as the others, it reads as what happened
     """Training has left the range of numbers; both parties' settings may be the cause."""
+
+    advice = "Make optimiser.learning_rate smaller on either side, and train anew with --force."
 
     @property
     def for_peer(self) -> str:
@@ -42,6 +45,11 @@ class Wire:
     def row_bytes(self) -> int:
         return self._width * self._type.itemsize
 
+    @property
+    def rows_per_message(self) -> int:
+        """How many fit at most."""
+        return (MAX_MESSAGE_BYTES - _OVERHEAD) // self.row_bytes
+
     def to_bytes(self, rows: torch.Tensor) -> bytes:
         """Rows of a float32 tensor on any device.
 
@@ -56,10 +64,12 @@ class Wire:
             )
         return plain.view(torch.uint8).numpy().tobytes()
 
-    def from_bytes(self, values: bytes) -> torch.Tensor:
+    def from_bytes(self, values: Data) -> torch.Tensor:
         """Whole rows as float32, unchecked."""
-        flat = torch.frombuffer(bytearray(values), dtype=self._type) if values else _NONE
-        return flat.reshape(-1, self._width).to(torch.float32)
+        # In memory of torch's own: how it is aligned can change the last bit of a product.
+        rows = torch.empty(len(values) // self.row_bytes, self._width, dtype=self._type)
+        rows.view(torch.uint8).numpy().reshape(-1)[:] = np.frombuffer(values, np.uint8)
+        return rows.to(torch.float32)
 
     def to_rows(
         self, block: EmbeddingBlock | GradientBlock, step: int, start: int, count: int
@@ -87,9 +97,6 @@ class Wire:
         return rows
 
 
-_NONE = torch.empty(0)
-
-
 def all_finite(rows: torch.Tensor) -> bool:
     """Whether all are numbers."""
     # Least and greatest are NaN if one value is; finding them takes a tenth of `isfinite` on all.
@@ -102,8 +109,7 @@ def check_block_size(agreement: TrainingAgreement) -> None:
     Raises:
         ConfigurationError: names the key and the largest value that fits.
     """
-    wire = Wire(agreement.wire_type, agreement.cut_width)
-    largest = (MAX_MESSAGE_BYTES - _OVERHEAD) // wire.row_bytes
+    largest = Wire(agreement.wire_type, agreement.cut_width).rows_per_message
     # Test rows come in blocks of the same size, but not in batches.
     rows = agreement.micro_batch
     if not agreement.test_table:

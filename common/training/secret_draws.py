@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SECRET_BYTES = 32
+#: Blocks that become normal numbers together: all steps stay within a processor's cache.
+_AT_ONCE = 1 << 13
 
 Uniforms = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -91,13 +93,12 @@ class SecretDraws:
         between processors.
         """
         count = math.prod(shape)
-        words = self._blocks(purpose, np.arange(-(-count // 4)), context).view("<u4")
-        # Half a step above 0, where the logarithm has no value.
-        first = (words[:, :2].astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
-        radius = np.sqrt(np.float32(-2) * np.log(first))
-        angle = words[:, 2:].astype(np.float32) * np.float32(2 * math.pi / 2**32)
-        pairs = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
-        return pairs.ravel()[:count].reshape(shape)
+        drawn = np.empty((-(-count // 4), 4), dtype=np.float32)
+        for start in range(0, len(drawn), _AT_ONCE):
+            part = drawn[start : start + _AT_ONCE]
+            positions = np.arange(start, start + len(part))
+            part[:] = _box_muller(self._blocks(purpose, positions, context))
+        return drawn.ravel()[:count].reshape(shape)
 
     def _words(
         self, purpose: str, positions: Integers, context: Sequence[int]
@@ -112,7 +113,10 @@ class SecretDraws:
         blocks[:, 0] = positions
         # ECB of distinct counters is counter mode with random access.
         cipher = Cipher(algorithms.AES(self._key(purpose, context)), modes.ECB())  # noqa: S305
-        return np.frombuffer(cipher.encryptor().update(blocks.tobytes()), "<u8").reshape(-1, 2)
+        # Into an array, for which it wants room for one block more, at a fraction of the time.
+        words = np.empty((len(positions) + 1, 2), dtype="<u8")
+        cipher.encryptor().update_into(_flat(blocks), _flat(words))
+        return words[:-1]
 
     def _key(self, purpose: str, context: Sequence[int]) -> bytes:
         """A key per purpose and context; lengths first, so that no two are encoded alike."""
@@ -121,3 +125,22 @@ class SecretDraws:
         return hmac.digest(
             self.secret, encoded + struct.pack(f"<{len(context)}q", *context), "sha256"
         )
+
+
+def _box_muller(blocks: npt.NDArray[np.uint64]) -> npt.NDArray[np.float32]:
+    """Four normal numbers of each block: its first word gives two radii, its second two angles."""
+    first, second = (np.ascontiguousarray(words).view("<u4") for words in blocks.T)
+    # Half a step above 0, where the logarithm has no value.
+    uniform = (first.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
+    radius = np.sqrt(np.float32(-2) * np.log(uniform))
+    angle = second.astype(np.float32) * np.float32(2 * math.pi / 2**32)
+    drawn = np.empty_like(blocks)
+    # Two numbers move as one of 64 bits.
+    drawn[:, 0] = (radius * np.cos(angle)).view("<u8")
+    drawn[:, 1] = (radius * np.sin(angle)).view("<u8")
+    return drawn.view("<f4")
+
+
+def _flat(words: npt.NDArray[np.uint64]) -> memoryview:
+    """The same memory as bytes."""
+    return words.reshape(-1).view(np.uint8).data

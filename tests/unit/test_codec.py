@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -10,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.channel import codec
+from florist.common.channel.wire_format import announced
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import (
     MAX_MESSAGE_BYTES,
+    EmbeddingBlock,
     Message,
     SetChunk,
     Step,
 )
 from florist.protos import florist_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def values(field: FieldDescriptor) -> st.SearchStrategy[object]:
@@ -48,6 +53,50 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of([instances(kind) for kind in ge
 @given(MESSAGES)
 def test_a_message_comes_back_as_it_was(message: Message) -> None:
     assert codec.decode(codec.encode(message)) == message
+
+
+@given(MESSAGES)
+def test_what_goes_out_is_what_the_generated_code_would_send(message: Message) -> None:
+    assert codec.encode(message) == codec.encode_plainly(message)
+
+
+def field(number: int, content: bytes) -> bytes:
+    return announced(number, len(content)) + content
+
+
+#: Contents of messages that carry data: in order, out of order, twice, unknown, cut, any bytes.
+CONTENTS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [b"\x08\x01", b"\x10\x96\x01", b"\x20\x05", b"\x80\x01\x01", b"\x0d\0\0\0\0"]
+        ),
+        st.integers(0, 2**64 - 1).map(
+            lambda step: pb.EmbeddingBlock(step=step).SerializeToString()
+        ),
+        st.binary(max_size=9).map(lambda content: field(3, content)),
+        st.binary(max_size=3),
+    ),
+    max_size=5,
+).map(b"".join)
+
+
+@given(st.sampled_from([11, 22, 23]), CONTENTS)
+def test_what_comes_in_is_what_the_generated_code_would_find(entry: int, content: bytes) -> None:
+    def found(decode: Callable[[bytes], Message]) -> Message | str:
+        try:
+            return decode(field(entry, content))
+        except ProtocolViolation as error:
+            return str(error)
+
+    assert found(codec.decode) == found(codec.decode_plainly)
+
+
+def test_data_that_come_are_not_copied() -> None:
+    encoded = codec.encode(EmbeddingBlock(1, 2, bytes(range(100))))
+    block = codec.decode(encoded)
+    assert isinstance(block, EmbeddingBlock)
+    assert isinstance(block.values, memoryview)
+    assert block.values.obj is encoded
 
 
 @given(MESSAGES)

@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_left_to_others_to_refuse() -> None:
                 replace(message, start=message.start + 1),
                 replace(message, values=b""),
                 replace(message, values=message.values[:-1]),
-                replace(message, values=message.values * 10),
+                replace(message, values=bytes(message.values) * 10),
             ):
                 recorder.see(bad)
         recorder.see(Heartbeat(1))

@@ -243,7 +243,9 @@ def test_what_is_damaged_is_not_listed_and_not_loaded(
     store.save(checkpoint(2))
     damage(which(store, 1))
     assert store.steps() == [2]
-    with pytest.raises(ConfigurationError, match=r"step-000000001.*resume from an earlier"):
+    with pytest.raises(
+        ConfigurationError, match=r"step-000000001.*the run goes on from an earlier"
+    ):
         store.load(1)
 
 

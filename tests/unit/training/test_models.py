@@ -21,6 +21,7 @@ from florist.common.training.models import (
     TopModel,
     count_parameters,
     describe,
+    gather,
     make_active,
     make_bottom,
     sum_rows,
@@ -256,6 +257,25 @@ def test_sum_rows_adds_up_equal_rows(rows: list[int]) -> None:
     )
     assert distinct.tolist() == sorted(set(rows))
     assert torch.equal(sums, expected[distinct])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_gathered_rows_gradients_add_up_in_their_order(threads: int) -> None:
+    """To the last bit, as one by one, whatever the number of threads."""
+    generator = torch.Generator().manual_seed(3)
+    table = nn.Embedding(50, 4)
+    rows = torch.randint(50, (2000, 3), generator=generator)
+    gradient = torch.randn(2000, 3, 4, generator=generator)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        gather(table, rows).backward(gradient)
+    finally:
+        torch.set_num_threads(before)
+    expected = np.zeros((50, 4), np.float32)
+    np.add.at(expected, rows.flatten().numpy(), gradient.reshape(-1, 4).numpy())
+    assert table.weight.grad is not None
+    assert np.array_equal(table.weight.grad.numpy(), expected)
 
 
 # --- sparse or not, and what the log says ---

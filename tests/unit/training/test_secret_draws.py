@@ -139,6 +139,22 @@ def test_normals_have_any_shape(shape: tuple[int, ...]) -> None:
     assert np.array_equal(values.ravel(), DRAWS.normals("normal", (100,))[:count])
 
 
+def test_normals_are_made_block_by_block() -> None:
+    """Each of four words; more blocks than are made at once."""
+    count = 9000
+    values = DRAWS.normals("normal", (count, 4), 5).astype(np.float64)
+    for position in (0, 1, 8191, 8192, count - 1):
+        block = position.to_bytes(8, "little") + bytes(8)
+        key = DRAWS._key("normal", (5,))
+        words = np.frombuffer(
+            Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(block), "<u4"
+        )
+        radii = np.sqrt(-2 * np.log((words[:2] + 0.5) / 2**32))
+        angles = words[2:] * (2 * np.pi / 2**32)
+        expected = np.concatenate((radii * np.cos(angles), radii * np.sin(angles)))
+        assert np.allclose(values[position], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_secret_is_never_shown() -> None:
     secret = b"a very secret secret of 32 bytes"
     shown = f"{SecretDraws(secret)!r} {SecretDraws(secret)}"
