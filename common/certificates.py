@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -309,7 +309,7 @@ def _load_authority(
         certificate.public_key()
     ):
         raise ConfigurationError(f"{files.key}: is not the key of {files.certificate}")
-    if found := _validity(certificate, files.certificate, time):
+    if found := _exposure(files.key) + _validity(certificate, files.certificate, time):
         raise ConfigurationError("; ".join(found))
     return certificate, key
 
@@ -371,10 +371,15 @@ def _read(path: Path) -> bytes:
 
 
 def _load_certificates(path: Path) -> list[x509.Certificate]:
+    content = _read(path)
     try:
-        return x509.load_pem_x509_certificates(_read(path))
-    except ValueError:
+        found = x509.load_pem_x509_certificates(content)
+        for each in found:  # what follows needs these, which are not looked at before
+            _ = each.public_key(), each.subject, each.issuer, each.extensions
+            _ = each.not_valid_before_utc, each.not_valid_after_utc
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise ConfigurationError(f"{path}: holds no certificate in PEM format") from None
+    return found
 
 
 def _load_private_key(path: Path) -> PrivateKeyTypes:
@@ -385,7 +390,7 @@ def _load_private_key(path: Path) -> PrivateKeyTypes:
             f"{path}: is encrypted, and nobody is there to type its passphrase. Store it without "
             "one, readable to its owner alone"
         ) from None
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise ConfigurationError(f"{path}: holds no private key in PEM format") from None
 
 
@@ -401,6 +406,7 @@ def _collect(problems: list[str], load: Callable[[Path], T], path: Path) -> T | 
 
 
 def _exposure(key: Path) -> list[str]:
+    """Who owns it does not matter, for whoever is not the owner could not read it then."""
     try:
         exposed = key.stat().st_mode & 0o077
     except OSError:

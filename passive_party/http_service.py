@@ -27,6 +27,8 @@ from florist.common.channel.grpc_prediction_client import PeerBusy
 from florist.common.config import split_address
 from florist.common.data.row_encoder import BadRow
 from florist.common.errors import ConfigurationError, FloristError, TransportError
+from florist.common.http_connection import TimedConnection
+from florist.common.observability.observe import NOBODY
 from florist.common.serving.private_files import private_file
 from florist.common.training.devices import set_threads
 from florist.passive_party.openapi import Shape, describe, page
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from florist.common.config import Http, PartyConfig
+    from florist.common.observability.observe import ServiceWatch
 
 log = logging.getLogger("florist.serving")
 
@@ -52,8 +55,15 @@ _AT_ONCE = 256
 class PredictionApi:
     """The service's methods."""
 
-    def __init__(self, client: PredictionClient, settings: Http, token: str) -> None:
+    def __init__(
+        self,
+        client: PredictionClient,
+        settings: Http,
+        token: str,
+        watch: ServiceWatch = NOBODY,
+    ) -> None:
         self._client = client
+        self._watch = watch
         self._settings = settings
         self._token = token.encode()
         self._shape = Shape(
@@ -150,6 +160,7 @@ class PredictionApi:
         except FloristError as error:
             log.warning("%s", error.reason)
             raise HTTPException(502, error.reason) from None
+        self._watch.served(len(rows))
         return found
 
 
@@ -171,7 +182,11 @@ async def _bug(request: Request, error: Exception) -> Response:
 
 @contextmanager
 def http_service(
-    client: PredictionClient, settings: Http, token: str, drain: float
+    client: PredictionClient,
+    settings: Http,
+    token: str,
+    drain: float,
+    watch: ServiceWatch = NOBODY,
 ) -> Iterator[str]:
     """Serve in the background; gives `host:port`. At the end, requests under way may finish.
 
@@ -180,7 +195,8 @@ def http_service(
     """
     listening = _listen(settings.address)
     config = uvicorn.Config(
-        PredictionApi(client, settings, token).app(),
+        PredictionApi(client, settings, token, watch).app(),
+        http=TimedConnection,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -213,7 +229,9 @@ def _listen(address: str) -> socket.socket:
         ) from None
 
 
-def serve(config: PartyConfig, until: Event, *, plaintext: bool) -> None:
+def serve(
+    config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = NOBODY
+) -> None:
     """Serve the organisation's applications until the event is set, or Ctrl-C or SIGTERM."""
     set_threads(config.serving.threads)
     http = config.serving.http
@@ -224,7 +242,8 @@ def serve(config: PartyConfig, until: Event, *, plaintext: bool) -> None:
         raise ConfigurationError(f"{token_file}: a token has at least 16 ASCII characters")
     with (
         PredictionClient.connect(config, plaintext=plaintext) as client,
-        http_service(client, http, text, config.serving.drain) as address,
+        http_service(client, http, text, config.serving.drain, watch) as address,
+        watch.ready(client.is_ready),
     ):
         log.info("ready at http://%s; the token is in %s", address, token_file)
         with suppress(KeyboardInterrupt):

@@ -169,7 +169,7 @@ class AuditRecord:
             return cls(facts["role"], settings, facts["followed"], audits)
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ConfigurationError(
                 f"{path} is damaged; train again with --force, or delete it"
             ) from None

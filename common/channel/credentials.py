@@ -39,6 +39,11 @@ class NotYet(TransportError):  # noqa: N818 - it reads as what happened
 class Closed(NotYet):
     """The peer ended the connection as soon as it had seen our certificate."""
 
+    advice = (
+        "Both certificates must be of one authority and not expired, and the peer must have this "
+        "party's name in its configuration; its log has the reason."
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:

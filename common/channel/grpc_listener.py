@@ -74,17 +74,30 @@ class _AcceptedLink(GrpcLink):
             if len(self._streams) >= _MAX_CHANNELS:
                 raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many channels")
             stream = Stream(self._find(name), context.cancel)
-            if not context.add_callback(stream.finished.set):
+            if not context.add_callback(lambda: self._finished(stream)):
                 stream.finished.set()
-            self._carry(stream, requests)
+            self._carry(stream, requests if name == CONTROL else self._when_asked(stream, requests))
         self._peer_asked_for(name)
         return stream
 
     def await_own_side(self, stream: Stream) -> None:
         """Wait until this side has asked for the channel too, or never will."""
         with self._changed:
-            while not (stream.channel.asked_here or self.is_over or stream.is_gone):
+            while not (stream.channel.asked_here or self.is_over or stream.finished.is_set()):
                 self._changed.wait()
+
+    def _when_asked(self, stream: Stream, requests: Iterator[bytes]) -> Iterator[bytes]:
+        """What comes on a channel; nothing is read before this side has asked for it too.
+
+        So a peer that opens channels for which there is no use fills no memory here.
+        """
+        self.await_own_side(stream)
+        yield from requests
+
+    def _finished(self, stream: Stream) -> None:
+        stream.finished.set()
+        with self._changed:
+            self._changed.notify_all()
 
     def _announce(self, channel: PipeChannel) -> None:
         """Nothing to do: `await_own_side` has been woken."""

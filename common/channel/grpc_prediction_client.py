@@ -6,6 +6,7 @@ gRPC's errors end here: whoever calls sees a `FloristError` with a sentence.
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -22,6 +23,7 @@ from florist.common.errors import (
     FloristError,
     PeerFailed,
     PeerLost,
+    ProtocolViolation,
     TransportError,
 )
 from florist.common.messages import PredictionReply, ServingTerms
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.serving")
 
+#: It goes back in metadata, which hold no other characters.
+_MODEL_NAME = re.compile(r"[0-9A-Za-z-]{1,64}")
+
 
 class PeerBusy(TransportError):  # noqa: N818 - it reads as what happened
-    """The peer's limits are reached; `retry_after` seconds may mend it."""
+    """The peer's limits are reached; the message says when to try again."""
 
     advice = "Ask for less, or later; the limits are the peer's (serving.limits)."
 
@@ -130,6 +135,8 @@ class PredictionLine:
         if self._with_tls and tls != REQUIRED_TLS:
             raise TransportError(f"the connection uses {shown(str(tls))}; TLS 1.3 is required")
         terms = codec.decode_serving(ServingTerms, data)
+        if not _MODEL_NAME.fullmatch(terms.model) or not terms.max_rows:
+            raise ProtocolViolation("the peer's terms name no model, or allow no rows")
         self._metadata = ((MODEL, terms.model),)
         return terms
 
@@ -153,12 +160,19 @@ class PredictionLine:
         """The answers, in order. `requests` is read by another thread, ahead of the answers.
 
         What reading `requests` raises is raised here.
+
+        Raises:
+            ProtocolViolation: there are more answers than requests, or fewer.
         """
         source = _Source(requests)
+        answered = 0
         call = self._stream(source, metadata=self._metadata)
         try:
             with self._errors():
                 for answer in call:
+                    answered += 1
+                    if answered > source.asked:
+                        raise ProtocolViolation("the peer answers more than it was asked")
                     yield codec.decode_serving(PredictionReply, answer)
         except FloristError:
             if source.error is not None:
@@ -168,6 +182,8 @@ class PredictionLine:
             call.cancel()
         if source.error is not None:
             raise source.error
+        if answered < source.asked:
+            raise ProtocolViolation("the peer ended its answers early")
 
     def close(self) -> None:
         self._channel.close()
@@ -217,6 +233,8 @@ class _Source:
 
     def __init__(self, requests: Iterable[PredictionRequest]) -> None:
         self._requests = iter(requests)
+        #: How many were read so far.
+        self.asked = 0
         self.error: Exception | None = None
 
     def __iter__(self) -> Self:
@@ -224,12 +242,14 @@ class _Source:
 
     def __next__(self) -> bytes:
         try:
-            return codec.encode_serving(next(self._requests))
+            data = codec.encode_serving(next(self._requests))
         except StopIteration:
             raise
         except Exception as error:  # noqa: BLE001 - kept, and raised by `stream`
             self.error = error
             raise StopIteration from None
+        self.asked += 1
+        return data
 
 
 def _retry_after(error: grpc.RpcError) -> float:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 from urllib.parse import unquote
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2
 
 from florist.common.channel import codec
 from florist.common.channel.daemon_pool import DaemonPool
@@ -128,6 +129,7 @@ class PredictionServer:
         self._desk = desk
         self._calls = Slots(settings.calls, "requests")
         self._streams = Slots(settings.streams, "streams")
+        self._probes = Slots(_SPARE_THREADS // 2, "questions for health")
         self._watch = _StreamWatch(settings.idle)
         self._most = settings.calls + settings.streams + _SPARE_THREADS
         self._pool = DaemonPool(self._most)
@@ -154,7 +156,6 @@ class PredictionServer:
             options=list(SERVER_OPTIONS),
             maximum_concurrent_rpcs=2 * self._most,
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         self._address = bind(server, self._address, self._credentials)
         server.start()
         self._watch.start()
@@ -203,14 +204,16 @@ class PredictionServer:
 
     # -- the methods: thin, and the same in all that can go wrong ----------------------------------
 
-    def open(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def open(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._taken(context, self._calls, with_model=False) as tls:
             context.send_initial_metadata(((TLS, tls),))
-            return codec.encode_serving(self._desk.open(_decoded(ServingOffer, data)))
+            offer = _decoded(ServingOffer, self._only(requests, context))
+            return codec.encode_serving(self._desk.open(offer))
 
-    def predict(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+    def predict(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._taken(context, self._calls):
-            return codec.encode_serving(self._desk.predict(_decoded(PredictionRequest, data)))
+            request = _decoded(PredictionRequest, self._only(requests, context))
+            return codec.encode_serving(self._desk.predict(request))
 
     def predict_stream(
         self, requests: Iterator[bytes], context: grpc.ServicerContext
@@ -229,17 +232,43 @@ class PredictionServer:
         finally:
             self._watch.forget(context)
 
+    def check_health(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """For anyone with a certificate of the authority, also while the service is stopping."""
+        with self._refusals(context), self._probes.one():
+            try:
+                request = health_pb2.HealthCheckRequest.FromString(self._only(requests, context))
+            except DecodeError:
+                raise Refused(Why.MALFORMED, "the request is no question for health") from None
+            answer: health_pb2.HealthCheckResponse = self._health.Check(request, context)
+            return answer.SerializeToString()
+
+    def _only(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """The one request of a call, for which the peer has as long as in a stream."""
+        self._watch.expect(context)
+        try:
+            return next(requests)
+        except StopIteration:
+            raise Refused(Why.MALFORMED, "the call brings no request") from None
+        finally:
+            self._watch.forget(context)
+
     @contextmanager
     def _taken(
         self, context: grpc.ServicerContext, slots: Slots, *, with_model: bool = True
     ) -> Iterator[str]:
         """A call that is the peer's and within the limits; gives its TLS version."""
-        try:
+        with self._refusals(context):
             tls = identify(context, self._peer_name) if self._with_tls else "none"
             with self._counted(), slots.one():
                 if with_model:
                     self._desk.check_model(_metadata(context, MODEL))
                 yield tls
+
+    @contextmanager
+    def _refusals(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """What goes wrong in a call, as the caller is told of it."""
+        try:
+            yield
         except Refusal as refusal:
             self._refuse(context, refusal.code, refusal.reason)
         except Refused as refused:
@@ -282,12 +311,19 @@ class PredictionServer:
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Routes the methods; the bytes go through as they are, to our own codec."""
+    """Routes the methods; the bytes go through as they are, to our own codec.
+
+    A call with one request is taken as a stream of one, which is the same on the line: gRPC would
+    wait for the request itself, before asking who calls, and for ever.
+    """
 
     def __init__(self, server: PredictionServer) -> None:
         self._handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-            codec.OPEN: grpc.unary_unary_rpc_method_handler(server.open),
-            codec.PREDICT: grpc.unary_unary_rpc_method_handler(server.predict),
+            f"/{health.SERVICE_NAME}/Check": grpc.stream_unary_rpc_method_handler(
+                server.check_health
+            ),
+            codec.OPEN: grpc.stream_unary_rpc_method_handler(server.open),
+            codec.PREDICT: grpc.stream_unary_rpc_method_handler(server.predict),
             codec.PREDICT_STREAM: grpc.stream_stream_rpc_method_handler(server.predict_stream),
         }
 

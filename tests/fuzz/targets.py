@@ -1,0 +1,324 @@
+"""Everything that reads bytes of the peer's or of a file, each as one function of bytes.
+
+A target returns, or raises a `FloristError`; anything else is a bug. The property tests and the
+coverage-guided fuzzer (`atheris_targets.py`) run the same targets.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from florist.common.agreement import Agreement, differences
+from florist.common.audit.findings import AuditRecord
+from florist.common.channel import codec
+from florist.common.channel.in_memory import linked_pair
+from florist.common.config import PreprocessingSettings, load_config
+from florist.common.data.preprocessing import (
+    NumberRange,
+    Preprocessing,
+    Vocabulary,
+)
+from florist.common.errors import FloristError
+from florist.common.groups import make_group
+from florist.common.meeting import own_credentials
+from florist.common.messages import (
+    Abort,
+    BundleOffer,
+    EmbeddingBlock,
+    Heartbeat,
+    Hello,
+    NonceReveal,
+    PredictionReply,
+    PredictionRequest,
+    ServingMessage,
+    ServingOffer,
+    ServingTerms,
+    SetChunk,
+    SetHeader,
+    Step,
+    TrainingOpening,
+    UnionOpening,
+    UnionTerms,
+)
+from florist.common.psu import set_stream
+from florist.common.psu.custody import KEY_BYTES
+from florist.common.psu.journal import Journal
+from florist.common.psu.opening import open_union
+from florist.common.psu.storage import FolderStorage, MemoryStorage
+from florist.common.run_directory import Alignment, AlignmentSummary, RunDirectory
+from florist.common.session import Patience, PeerOnlyChecks, Session, make_hello
+from florist.common.training.blocks import Wire
+from florist.common.training.checkpoint import Checkpoint, CheckpointStore
+from florist.common.training.opening import open_run
+from florist.common.training.settings import Audit
+from tests.support.parties import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from florist.common.channel.channel import Channel
+    from florist.common.messages import Message
+
+#: Between the frames of a conversation, in the one string of bytes that a fuzzer makes.
+BREAK = b"\xfe\xfe"
+
+GROUP = make_group("x25519")
+AGREEMENT = Agreement().canonical()
+HELLO = make_hello("active", "1", AGREEMENT, "align")
+_DIGEST = bytes(32)
+_STEP = Step.ACTIVE_FIRST_ROUND
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads bytes, and examples of what it should take."""
+
+    name: str
+    run: Callable[[bytes], object]
+    seeds: tuple[bytes, ...]
+
+    def __call__(self, data: bytes) -> None:
+        with suppress(FloristError):
+            self.run(data)
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+_SERVING: tuple[type[ServingMessage], ...] = get_args(ServingMessage)
+
+
+def _decode_serving(data: bytes) -> object:
+    return codec.decode_serving(_SERVING[data[0] % len(_SERVING)], data[1:]) if data else None
+
+
+def _agreement(data: bytes) -> object:
+    return differences(AGREEMENT, data.decode(errors="surrogateescape"))
+
+
+# -- conversations ---------------------------------------------------------------------------------
+
+
+def said(frames: Iterable[bytes]) -> Channel:
+    """A channel on which the peer says just this, and no more."""
+    frames = list(frames)
+    here, there = linked_pair(capacity=len(frames) + 16, grace=0.0)
+    channel = here.channel("fuzz")
+    peer = there.channel("fuzz")
+    for frame in frames:
+        peer.outgoing.put(frame, lambda: None)
+    peer.close()
+    return channel
+
+
+def _set(data: bytes) -> object:
+    channel = said(data.split(BREAK))
+    set_stream.receive_header(channel, _STEP, 3)
+    return list(set_stream.receive_shuffled(channel, _STEP, 3, GROUP))
+
+
+def _union(data: bytes) -> object:
+    journal = Journal(MemoryStorage(), GROUP.width, _DIGEST)
+    return open_union(said(data.split(BREAK)), GROUP, journal, None, 3)
+
+
+def _block(data: bytes) -> object:
+    return Wire("float32", 4).to_rows(said([data]).receive(EmbeddingBlock), 3, 0, 2)
+
+
+def _opening(data: bytes) -> object:
+    return open_run(said(data.split(BREAK)), "active", _DIGEST, have=None, nonce=_DIGEST)
+
+
+def _session(data: bytes) -> None:
+    frames = data.split(BREAK)
+    here, there = linked_pair(capacity=len(frames) + 16, grace=0.0)
+    control = there.channel("control")
+    for frame in frames:
+        control.outgoing.put(frame, lambda: None)
+    control.close()
+    with suppress(PeerOnlyChecks), Session(here, HELLO, Patience(silence=5.0)):
+        pass
+
+
+def _conversation(*messages: Message) -> bytes:
+    return BREAK.join(map(codec.encode, messages))
+
+
+def _points(count: int) -> bytes:
+    """Elements of the group, sorted as a shuffled set is."""
+    base = np.zeros((1, GROUP.width), dtype=np.uint8)
+    base[0, 0] = 9
+    elements = [GROUP.power(base, GROUP.random_exponent()).tobytes() for _ in range(count)]
+    return b"".join(sorted(elements))
+
+
+_OFFER = ServingOffer(1, "1", AGREEMENT, BundleOffer(_DIGEST, _DIGEST, _DIGEST), b"")
+_EXAMPLES: tuple[Message, ...] = (
+    HELLO,
+    Heartbeat(7),
+    Abort("why"),
+    SetHeader(_STEP, 3),
+    SetChunk(_STEP, 0, bytes(96)),
+    EmbeddingBlock(3, 0, bytes(32)),
+    BundleOffer(_DIGEST, _DIGEST),
+)
+
+MESSAGES = (
+    Target(
+        "envelope",
+        codec.decode,
+        tuple(codec.encode(message) for message in _EXAMPLES),
+    ),
+    Target(
+        "serving",
+        _decode_serving,
+        tuple(
+            bytes([_SERVING.index(type(message))]) + codec.encode_serving(message)
+            for message in (
+                _OFFER,
+                ServingTerms(_OFFER, "model", 10, 100),
+                PredictionRequest(bytes(32), 7),
+                PredictionReply(bytes(8)),
+            )
+        ),
+    ),
+    Target("agreement", _agreement, (AGREEMENT.encode(), b'{"a":{"b":[1,2.0,true]}}')),
+    Target(
+        "set",
+        _set,
+        (_conversation(SetHeader(_STEP, 3), SetChunk(_STEP, 0, _points(3))),),
+    ),
+    Target(
+        "union",
+        _union,
+        (
+            _conversation(
+                UnionOpening(b"", (), 3, b""),
+                UnionTerms(goes_on=False, nonce=_DIGEST, sealing_key=bytes(KEY_BYTES)),
+            ),
+        ),
+    ),
+    Target("block", _block, (codec.encode(EmbeddingBlock(3, 0, torch.ones(8).numpy().tobytes())),)),
+    Target(
+        "session",
+        _session,
+        (
+            _conversation(Hello(HELLO.protocol, "passive", "1", AGREEMENT, "align"), Heartbeat(1)),
+            _conversation(Abort("no")),
+        ),
+    ),
+    Target(
+        "opening",
+        _opening,
+        (
+            _conversation(
+                TrainingOpening(union_sha256=_DIGEST, run=b"", steps=(1, 2), commitment=_DIGEST),
+                NonceReveal(_DIGEST),
+            ),
+        ),
+    ),
+)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def file_targets(folder: Path) -> tuple[Target, ...]:
+    """Readers of files, each over a good file in `folder` that is then damaged."""
+    return (*_alignment_files(folder), *_checkpoint_files(folder), *_small_files(folder))
+
+
+def _damaging(name: str, path: Path, read: Callable[[], object]) -> Target:
+    """Puts other bytes into one file, and reads; the file's own bytes are the seed."""
+    whole = path.read_bytes()
+
+    def run(data: bytes) -> object:
+        path.write_bytes(data)
+        try:
+            return read()
+        finally:
+            path.write_bytes(whole)
+
+    return Target(name, run, (whole,))
+
+
+def _alignment_files(folder: Path) -> Iterable[Target]:
+    runs = RunDirectory(folder / "run")
+    runs.path.mkdir()
+    summary = AlignmentSummary(
+        format=1,
+        release="1",
+        role="active",
+        party="bank",
+        peer="telco",
+        finished_at="2025-01-01T00:00:00+00:00",
+        agreement=json.loads(AGREEMENT),
+        engine="python",
+        rows=3,
+        table_fingerprint="00",
+        own_dummies=0,
+        own_size=3,
+        peer_size=3,
+        union_size=5,
+        shared_size=1,
+        union_sha256=_DIGEST.hex(),
+        seconds={"total": 1.5},
+        bytes_sent=1,
+        bytes_received=1,
+    )
+    runs.save_alignments({"train": Alignment(summary, np.array([0, 2, 4]))})
+    runs.training.mkdir()
+    history = runs.training / "history.json"
+    history.write_text('{"losses": [0.5], "epochs": [], "rows": 3}')
+    yield _damaging("alignment", runs.alignment / "train" / "alignment.json", runs.load_alignment)
+    yield _damaging("ranks", runs.alignment / "train" / "ranks.parquet", runs.load_alignment)
+    yield _damaging("history", history, runs.load_history)
+
+
+def _checkpoint_files(folder: Path) -> Iterable[Target]:
+    for name, pattern in (("manifest", "*.json"), ("tensors", "*.safetensors")):
+        store = CheckpointStore(folder / name, keep=2)
+        store.save(Checkpoint(5, {"model.w": torch.ones(3, 2)}, {"seed": "00", "history": []}))
+        (path,) = store.directory.glob(pattern)
+
+        def read(store: CheckpointStore = store) -> object:
+            return store.load(5), store.steps()
+
+        yield _damaging(name, path, read)
+
+
+def _small_files(folder: Path) -> Iterable[Target]:
+    storage = FolderStorage(folder / "union")
+    Journal(storage, GROUP.width, _DIGEST).begin(_DIGEST, bytes(48), 3)
+
+    def going_on() -> object:
+        journal = Journal(storage, GROUP.width, _DIGEST)
+        return journal.token and (journal.drop_unsound(), journal.finished, journal.ids)
+
+    yield _damaging("journal", folder / "union" / "journal.json", going_on)
+    record = folder / "audit.jsonl"
+    AuditRecord("active", Audit(), 3).begin(record)
+    yield _damaging("audit", record, lambda: AuditRecord.load(record))
+    learned = folder / "preprocessing"
+    known = NumberRange(column="age", minimum=0.0, maximum=9.0)
+    words = Vocabulary("city", pa.array(["Bern", "Graz"]))
+    Preprocessing(PreprocessingSettings(), (known,), (words,)).save(learned)
+    for name, file in (("preprocessing", "*.json"), ("vocabularies", "*.parquet")):
+        (path,) = learned.glob(file)
+        yield _damaging(name, path, lambda: Preprocessing.load(learned))
+    workspace = Workspace.create(folder / "pair")
+    configuration = workspace.config("active")
+    yield _damaging("configuration", configuration, lambda: load_config(configuration))
+    config = load_config(configuration)
+    assert config.network.tls is not None
+    for name in ("certificate", "key"):
+        path = getattr(config.network.tls, name)
+        yield _damaging(name, path, lambda: own_credentials(config, plaintext=False))

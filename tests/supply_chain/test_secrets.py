@@ -1,0 +1,95 @@
+"""Secrets are their owner's alone: on disk, and in what is printed."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.common.certificates import issue
+from florist.common.errors import ConfigurationError
+from florist.common.messages import Step, UnionOpening, UnionTerms
+from florist.common.training.opening import Resumable
+from tests.support.certificates import PASSIVE, Trust
+from tests.support.parties import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: How a value that must not be shown is called.
+SECRET = re.compile(
+    r"secret|seed|password|passphrase|sealed|exponent|nonce|(^|_)(key|token|draw)s?$"
+)
+#: Called so, and no secret: files by their paths, a peer's public words, or with a repr of its own.
+SHOWN = {
+    ("AuthorityFiles", "key"),  # a path
+    ("PartyFiles", "key"),
+    ("Credentials", "key"),
+    ("Excess", "key"),  # of a setting
+    ("NonceReveal", "nonce"),  # said to be known
+    ("UnionTerms", "nonce"),
+    ("UnionOpening", "token"),  # names a union
+}
+#: Types that hide what they hold.
+HIDING = {"Keys", "SecretDraws", "SecretsInMemory"}
+
+
+def data_classes() -> Iterator[type]:
+    for package in ("florist.common", "florist.active_party", "florist.passive_party"):
+        where = importlib.import_module(package).__path__
+        for module in pkgutil.walk_packages(where, f"{package}."):
+            if module.name.endswith("._native"):
+                continue
+            found = vars(importlib.import_module(module.name)).values()
+            yield from (
+                each
+                for each in found
+                if isinstance(each, type) and each.__module__ == module.name and is_dataclass(each)
+            )
+
+
+def test_no_repr_shows_what_is_called_a_secret() -> None:
+    classes = list(data_classes())
+    assert len(classes) > 80
+    exposed = {
+        (each.__name__, field.name)
+        for each in classes
+        if each.__dataclass_params__.repr  # type: ignore[attr-defined]
+        for field in fields(each)
+        if field.repr and SECRET.search(field.name) and field.type not in HIDING
+    }
+    assert exposed - SHOWN == set()
+
+
+def test_messages_hide_the_keys_in_them() -> None:
+    key = b"\x8f" * 32
+    opening = UnionOpening(b"", (Step.SECOND_ROUND,), 3, key)
+    shown = (
+        repr(opening)
+        + repr(UnionTerms(goes_on=False, nonce=b"n", sealing_key=key))
+        + repr(Resumable(key, [1]))
+    )
+    assert r"\x8f" not in shown
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620])
+def test_the_key_of_an_authority_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
+    trust = Trust.create(tmp_path / "authority")
+    trust.files.key.chmod(mode)
+    with pytest.raises(ConfigurationError, match=r"authority\.key: others can .*chmod 600"):
+        issue(trust.files, PASSIVE, [], tmp_path / "party", 10)
+
+
+def test_a_party_does_not_start_with_a_key_that_others_can_read(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    key = next((tmp_path / "pair").rglob("bank.key"))
+    key.chmod(0o640)
+    with workspace.start("active") as party:
+        assert party.finish() == 2
+    assert "bank.key: others can read this key. Run chmod 600 on it" in " ".join(party.lines)
+    assert not any(line in party.output for line in key.read_text().splitlines())
