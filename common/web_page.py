@@ -81,22 +81,29 @@ def facts_table(facts: dict[str, str]) -> Html:
 
 _HEAD = Html("""
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+""")
+_POLICY = Html("""
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'">
 """)
 
 
 def page(title: str, *parts: Html) -> str:
     """A whole file: these parts, one below the other."""
-    head = tag("head", _HEAD, tag("title", title), tag("style", Html(_css())))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{tag("body", tag("main", *parts))}\n</html>\n'
-    )
+    return document(title, markup(_POLICY, tag("style", Html(stylesheet()))), *parts)
 
 
-def _css() -> str:
+def document(title: str, head: Html, *parts: Html) -> str:
+    """As `page`, of which `head` says where style and scripts are, and who forbids others."""
+    whole_head = tag("head", _HEAD, head, tag("title", title))
+    body = tag("body", tag("main", *parts))
+    return f'<!DOCTYPE html>\n<html lang="en">\n{whole_head}\n{body}\n</html>\n'
+
+
+def stylesheet() -> str:
+    """The style of all pages."""
     light, dark = (
         "".join(f"--{name}:{colours[scheme]};" for name, colours in PALETTE.items())
         for scheme in (0, 1)

@@ -1,0 +1,217 @@
+"""A small HTTP server for the status: reads only, bounded, and never in the way of the run.
+
+A connection carries one request. Each has a thread of its own, which ends with the process; when
+there are too many, the oldest gives way, so that a client that hangs keeps nobody out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import sys
+from collections import deque
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from florist.common.config import split_address
+from florist.common.errors import ConfigurationError
+from florist.common.observability.metrics import Metrics
+from florist.common.observability.page import SCRIPT, page, style
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from florist.common.observability.status import Status
+
+log = logging.getLogger("florist.observability")
+
+#: Connections at once.
+MOST = 16
+#: Seconds for each piece of a request to come, and of an answer to go.
+TIMEOUT = 5.0
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Answer(NamedTuple):
+    """What a request gets."""
+
+    body: bytes
+    kind: str = _TEXT
+    code: HTTPStatus = HTTPStatus.OK
+
+
+class StatusServer(ThreadingHTTPServer):
+    """Answers GET at a handful of paths."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = MOST
+
+    def __init__(self, address: str, status: Status) -> None:
+        """Listen at `address`.
+
+        Raises:
+            ConfigurationError: it cannot be had.
+        """
+        host, port = split_address(address)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._status = status
+        self._metrics = Metrics(status)
+        self._connections: deque[socket.socket] = deque()
+        self._lock = Lock()
+        self._pages = {"/": page(status.about).encode(), "/status.css": style().encode()}
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise ConfigurationError(
+                f"observability.address: cannot listen at {address}: {error.strerror or error}; "
+                "name an address of this machine and a free port, or null for no status page"
+            ) from None
+
+    @property
+    def hosts(self) -> set[str] | None:
+        """Names by which we may be called; None for any.
+
+        A page of another site that made its name point at this machine is not to read a status
+        that is for this machine alone.
+        """
+        host = str(self.server_address[0])
+        if not ipaddress.ip_address(host).is_loopback:
+            return None
+        return {host, "localhost", "127.0.0.1", "::1"}
+
+    def answer(self, path: str, accept: str) -> Answer:
+        """What is at `path`."""
+        answers: dict[str, Callable[[], Answer]] = {
+            "/": lambda: Answer(self._pages["/"], "text/html; charset=utf-8"),
+            "/status.css": lambda: Answer(self._pages["/status.css"], "text/css; charset=utf-8"),
+            "/status.js": lambda: Answer(SCRIPT, "text/javascript; charset=utf-8"),
+            "/status.json": self._json,
+            "/metrics": lambda: Answer(*self._metrics.write(accept)),
+            "/healthz": lambda: _verdict(self._status.failure),
+            "/readyz": lambda: _verdict(self._status.unready()),
+        }
+        if path not in answers:
+            return Answer(f"there is only {', '.join(answers)}\n".encode(), code=_NOT_FOUND)
+        return answers[path]()
+
+    def _json(self) -> Answer:
+        return Answer(self._status.snapshot().to_json().encode(), "application/json")
+
+    # -- as the standard library calls them --
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's would look our name up, which may take long
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        with self._lock:
+            self._connections.append(request)
+            oldest = self._connections.popleft() if len(self._connections) > MOST else None
+        if oldest is not None:
+            _cut(oldest)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
+        with self._lock, suppress(ValueError):
+            self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        del request, client_address
+        log.debug("a request for the status failed: %s", sys.exception())
+
+    def cut_all(self) -> None:
+        """End what is under way."""
+        with self._lock:
+            for connection in self._connections:
+                _cut(connection)
+
+
+_NOT_FOUND = HTTPStatus.NOT_FOUND
+
+
+def _verdict(trouble: str | None) -> Answer:
+    if trouble is None:
+        return Answer(b"ok\n")
+    return Answer(f"{trouble}\n".encode(), code=HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StatusServer
+    timeout = TIMEOUT
+    error_message_format = "%(code)d %(message)s\n"
+    error_content_type = _TEXT
+
+    def do_GET(self) -> None:
+        if not self._is_for_us():
+            self._send(Answer(b"this is not the host that you mean\n", code=_MISDIRECTED))
+            return
+        self._send(self.server.answer(urlsplit(self.path).path, self.headers.get("Accept", "")))
+
+    def _is_for_us(self) -> bool:
+        hosts = self.server.hosts
+        try:
+            asked = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        except ValueError:
+            return False
+        return hosts is None or asked is None or asked in hosts
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.code)
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", _POLICY)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        super().end_headers()
+
+    def version_string(self) -> str:
+        return "florist"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as inherited
+        """Not in the party's log."""
+
+
+_MISDIRECTED = HTTPStatus.MISDIRECTED_REQUEST
+
+
+@contextmanager
+def status_server(address: str, status: Status) -> Iterator[str]:
+    """Serve in the background while inside; gives `host:port`.
+
+    Raises:
+        ConfigurationError: the address cannot be had.
+    """
+    server = StatusServer(address, status)
+    thread = Thread(
+        target=server.serve_forever, args=(0.1,), name="florist-observability", daemon=True
+    )
+    thread.start()
+    try:
+        yield address
+    finally:
+        server.shutdown()
+        server.cut_all()
+        server.server_close()
+        thread.join(TIMEOUT)

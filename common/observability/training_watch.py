@@ -1,0 +1,155 @@
+"""A training run as others see it: its step, losses, tests, and what its self-audit found.
+
+Reads what the run keeps anyway, so that a step costs nothing more. Aggregates alone, as in the
+history and in the audit's record.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from florist.common.audit.findings import verdict
+from florist.common.observability.gauges import Curve
+
+if TYPE_CHECKING:
+    from florist.common.audit.findings import AuditRecord, Figures, Scope, Verdict
+    from florist.common.training.history import EpochFigures, History
+    from florist.common.training.loop import Run
+    from florist.common.training.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class TestFigures:
+    """An epoch's mean loss and, where there is a test table, the AUC."""
+
+    epoch: int
+    step: int
+    loss: float
+    auc: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttackFigures:
+    """How well an attack on what we send did: folded AUC, 0.5 is chance, with its interval."""
+
+    attack: str
+    over: Scope
+    auc: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFigures:
+    """The newest audit of each scope, and the worst verdict of the run."""
+
+    audits: int
+    step: int
+    verdict: Verdict
+    #: The strongest first.
+    attacks: tuple[AttackFigures, ...]
+    warn_above: float | None
+    stop_above: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFigures:
+    """Where a run stands. Epochs and steps count those that are done."""
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    #: Of the last step at the active party; of the last epoch at the passive one.
+    loss: float | None
+    auc: float | None
+    #: Step and mean loss up to it, None if that is no number; the active party's only.
+    losses: tuple[tuple[int, float | None], ...]
+    tests: tuple[TestFigures, ...]
+    audit: AuditFigures | None
+
+
+class TrainingWatch:
+    """Follows one run. Not safe for several readers at once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._losses = Curve()
+        self._audit = None if run.audit is None else _AuditWatch(run.audit)
+
+    def read(self) -> TrainingFigures:
+        schedule, history = self._run.schedule, self._run.history
+        self._losses.extend(history.losses[self._losses.count :])
+        tests = tuple(_tested(epoch, schedule) for epoch in tuple(history.epochs))
+        return TrainingFigures(
+            step=steps_done(history.rows, schedule),
+            steps=schedule.steps,
+            epoch=len(tests),
+            epochs=schedule.epochs,
+            loss=_last_loss(history),
+            auc=tests[-1].auc if tests else None,
+            losses=tuple(
+                (step, round(loss, 6) if math.isfinite(loss) else None)
+                for step, loss in self._losses.points()
+            ),
+            tests=tests,
+            audit=None if self._audit is None else self._audit.read(),
+        )
+
+
+def steps_done(rows: int, schedule: Schedule) -> int:
+    """Steps in which that many rows were used: each epoch has every UID once."""
+    epochs, rest = divmod(rows, schedule.union_size)
+    return epochs * schedule.steps_per_epoch + -(-rest // schedule.batch_size)
+
+
+def _tested(figures: EpochFigures, schedule: Schedule) -> TestFigures:
+    step = (figures.epoch + 1) * schedule.steps_per_epoch
+    return TestFigures(figures.epoch, step, figures.loss, figures.auc)
+
+
+def _last_loss(history: History) -> float | None:
+    if history.losses:
+        return history.losses[-1]
+    return history.epochs[-1].loss if history.epochs else None
+
+
+class _AuditWatch:
+    """Looks at each audit once, however many there are."""
+
+    def __init__(self, record: AuditRecord) -> None:
+        self._record = record
+        self._seen = 0
+        self._newest: dict[Scope, Figures] = {}
+        self._verdict: Verdict = "fine"
+
+    def read(self) -> AuditFigures | None:
+        """None before the first that could judge."""
+        settings = self._record.settings
+        new = self._record.audits[self._seen :]
+        self._seen += len(new)
+        for figures in new:
+            if figures.findings:
+                self._newest[figures.over] = figures
+                found = verdict(figures.findings, settings)
+                self._verdict = max(self._verdict, found, key=_SEVERITY.index)
+        if not self._newest:
+            return None
+        attacks = [
+            AttackFigures(found.attack, over, found.auc.value, found.auc.low, found.auc.high)
+            for over, figures in self._newest.items()
+            for found in figures.findings
+        ]
+        return AuditFigures(
+            audits=self._seen,
+            step=max(figures.step for figures in self._newest.values()),
+            verdict=self._verdict,
+            attacks=tuple(sorted(attacks, key=lambda attack: -attack.auc)),
+            warn_above=settings.warn_above,
+            stop_above=settings.stop_above,
+        )
+
+
+_SEVERITY: tuple[Verdict, ...] = ("fine", "warn", "stop")

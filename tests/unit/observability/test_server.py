@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import re
+import socket
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.cli.ports import free_port
+from florist.common.channel.in_memory import linked_pair
+from florist.common.errors import ConfigurationError
+from florist.common.observability.server import MOST, status_server
+from florist.common.observability.status import About, Status
+from tests.support.observability import ABOUT, get, get_status, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATHS = ("/", "/status.css", "/status.js", "/status.json", "/metrics", "/healthz", "/readyz")
+
+
+@pytest.fixture
+def status() -> Status:
+    return Status(ABOUT)
+
+
+@pytest.fixture
+def address(status: Status) -> Iterator[str]:
+    with status_server(f"127.0.0.1:{free_port()}", status) as address:
+        yield address
+
+
+def test_health_and_readiness(address: str, status: Status) -> None:
+    assert get(address, "/healthz")[::2] == (200, "ok\n")
+    assert get(address, "/readyz")[::2] == (503, "not connected to the peer yet\n")
+    with status.connected(linked_pair()[0]):
+        assert get(address, "/readyz")[::2] == (200, "ok\n")
+    status.fail("data.train: gone")
+    assert get(address, "/healthz")[::2] == (503, "data.train: gone\n")
+    assert get(address, "/readyz").code == 503
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_is_locked_down(address: str, path: str) -> None:
+    headers = get(address, path).headers
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Server"] == "florist"
+
+
+def test_only_get_and_only_these_paths(address: str) -> None:
+    assert get(address, "/elsewhere").code == 404
+    assert get(address, "/../../etc/passwd").code == 404
+    assert get(address, "/healthz?verbose=1").code == 200
+    for method in ("POST", "PUT", "DELETE", "HEAD"):
+        assert get(address, "/healthz", method).code == 501
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(address: str) -> None:
+    page, script, style = (get(address, path).text for path in PATHS[:3])
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page + script + style)
+    assert "style=" not in page
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", script)
+
+
+def test_names_are_escaped() -> None:
+    about = About("<script>alert(1)</script>", "telco", "active", "1")
+    with status_server(f"127.0.0.1:{free_port()}", Status(about)) as address:
+        assert "<script>alert" not in get(address, "/").text
+        assert get_status(address)["about"]["party"] == about.party
+        assert parsed(get(address, "/metrics").text)
+
+
+def test_a_foreign_name_that_points_here_is_refused(address: str) -> None:
+    port = address.rpartition(":")[2]
+    for good in (address, f"localhost:{port}", "localhost"):
+        assert get(address, "/healthz", headers={"Host": good}).code == 200
+    for bad in ("evil.example", f"evil.example:{port}", "[::"):
+        assert get(address, "/status.json", headers={"Host": bad}).code == 421
+
+
+def test_a_service_for_other_machines_has_any_name(status: Status) -> None:
+    port = free_port()
+    with status_server(f"0.0.0.0:{port}", status):
+        reply = get(f"127.0.0.1:{port}", "/healthz", headers={"Host": "active:9631"})
+        assert reply.code == 200
+
+
+def test_a_port_in_use_is_an_error_that_names_the_key(address: str, status: Status) -> None:
+    with (
+        pytest.raises(
+            ConfigurationError, match=r"observability\.address: cannot listen at .* in use"
+        ),
+        status_server(address, status),
+    ):
+        pass
+
+
+def test_clients_that_hang_keep_nobody_out(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    with ExitStack() as stack:
+        for _ in range(3 * MOST):
+            hung = stack.enter_context(socket.create_connection((host, int(port))))
+            hung.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+        began = time.monotonic()
+        assert get(address, "/healthz").code == 200
+        assert time.monotonic() - began < 4  # before any of them times out
+
+
+def test_garbage_is_refused_and_the_service_stays(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    for garbage in (b"\x00\xff" * 100 + b"\r\n\r\n", b"GET " + b"/" * 70_000, b"\r\n" * 1000):
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(garbage)
+            client.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 16):
+                pass
+    assert get(address, "/healthz").code == 200
+
+
+def test_the_port_is_free_afterwards(status: Status) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    for _ in range(2):
+        with status_server(address, status):
+            assert get(address, "/healthz").code == 200
+    with pytest.raises(ConnectionRefusedError):
+        get(address, "/healthz")

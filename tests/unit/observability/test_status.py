@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.common.audit.findings import AuditRecord, Figures, Finding
+from florist.common.audit.statistics import Estimate
+from florist.common.channel.in_memory import linked_pair
+from florist.common.errors import PeerLost
+from florist.common.observability.log_tail import LINES, WIDTH, LogTail
+from florist.common.observability.status import Status
+from florist.common.observability.training_watch import steps_done
+from florist.common.training.history import EpochFigures
+from florist.common.training.schedule import Schedule
+from florist.common.training.settings import Audit
+from tests.support.observability import ABOUT, make_run
+
+if TYPE_CHECKING:
+    from florist.common.observability.status import PeerState, State
+
+
+@dataclass
+class Moment:
+    """A clock, and what is expected of the status."""
+
+    status: Status = field(default_factory=lambda: Status(ABOUT))
+
+    def check(self, state: State, peer: PeerState, *, ready: bool) -> None:
+        now = self.status.snapshot()
+        assert (now.state, now.peer, now.is_ready) == (state, peer, ready)
+        assert (self.status.unready() is None) is ready
+
+
+def test_a_run_from_its_start_to_its_end() -> None:
+    moment = Moment()
+    status = moment.status
+    moment.check("preparing", "idle", ready=False)
+    for stage in status.stages(["align", "train"]):
+        with status.awaiting_peer():
+            moment.check("waiting", "awaited", ready=False)
+        with status.connected(linked_pair()[0]):
+            moment.check("running", "up", ready=True)
+            states = [each.state for each in status.snapshot().stages]
+            assert states == (["running", "to come"] if stage == "align" else ["done", "running"])
+    moment.check("finished", "idle", ready=False)
+    assert status.failure is None
+
+
+def test_a_lost_peer_is_seen_at_once_and_counted_when_it_is_back() -> None:
+    moment = Moment()
+    status = moment.status
+    next(iter(status.stages(["train"])))
+    for lost in range(3):
+        link, _ = linked_pair()
+        with status.connected(link):
+            moment.check("running", "up", ready=True)
+            assert status.snapshot().reconnects == lost
+            link.fail(PeerLost("gone"))
+            moment.check("waiting", "lost", ready=False)
+        moment.check("waiting", "lost", ready=False)
+
+
+def test_a_peer_that_only_checks_is_no_reconnection() -> None:
+    status = Status(ABOUT)
+    next(iter(status.stages(["train"])))
+    for _ in range(2):
+        with status.connected(linked_pair()[0]):
+            pass
+    assert status.snapshot().reconnects == 0
+
+
+def test_traffic_adds_up_over_links() -> None:
+    status = Status(ABOUT)
+    for total in (10, 20):
+        link, _ = linked_pair()
+        with status.connected(link):
+            link.traffic.count_sent(10)
+            link.traffic.count_received(1)
+            now = status.snapshot()
+            assert (now.sent, now.received) == (total, total // 10)
+
+
+def test_a_failure_is_told() -> None:
+    status = Status(ABOUT)
+    next(iter(status.stages(["align", "train"])))
+    status.fail("data.train: gone")
+    now = status.snapshot()
+    assert (now.state, now.is_ready, now.reason) == ("failed", False, "data.train: gone")
+    assert [stage.state for stage in now.stages] == ["failed", "to come"]
+
+
+def test_steps_and_rows_from_several_threads() -> None:
+    status = Status(ABOUT)
+    next(iter(status.stages(["align"])))
+
+    def work() -> None:
+        for _ in range(2000):
+            step.advance(3)
+
+    with status.step("step 3") as step:
+        step.expect(24_000)
+        threads = [Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (seen,) = status.snapshot().steps
+        assert (seen.title, seen.done, seen.total) == ("step 3", 24_000, 24_000)
+    assert status.snapshot().steps == ()
+    assert status.snapshot().stages[0].rows == 24_000
+
+
+def test_serving_is_ready_while_the_peer_is() -> None:
+    moment = Moment()
+    status = moment.status
+    next(iter(status.stages(["serve"])))
+    answers = iter([True])
+    with status.serving(lambda: next(answers)):  # the peer is not asked at every look
+        moment.check("serving", "up", ready=True)
+        moment.check("serving", "up", ready=True)
+    with status.serving(None):
+        moment.check("serving", "unknown", ready=True)
+        status.count_rows(7)
+    assert status.snapshot().stages[0].rows == 7
+
+
+@pytest.mark.parametrize(("union", "batch"), [(100, 10), (101, 10), (7, 10), (1, 1)])
+def test_steps_are_counted_by_rows(union: int, batch: int) -> None:
+    schedule = Schedule(bytes(32), union, batch, 3)
+    rows = 0
+    for step in range(schedule.steps):
+        assert steps_done(rows, schedule) == step
+        rows += len(schedule.batch(*divmod(step, schedule.steps_per_epoch)))
+    assert steps_done(rows, schedule) == schedule.steps
+
+
+def test_training_is_read_from_the_run() -> None:
+    status = Status(ABOUT)
+    run = make_run()
+    status.train(run)
+    run.history.losses += [0.7, 0.5]
+    run.history.rows = 20
+    training = status.snapshot().training
+    assert training is not None
+    assert (training.step, training.steps, training.loss, training.auc) == (2, 20, 0.5, None)
+    assert training.losses == ((1, 0.7), (2, 0.5))
+    run.history.epochs.append(EpochFigures(0, 0.6, 0.71))
+    training = status.snapshot().training
+    assert training is not None
+    assert (training.epoch, training.epochs, training.auc) == (1, 2, 0.71)
+    assert training.tests[0].step == 10
+
+
+def test_a_passive_party_has_the_losses_of_epochs() -> None:
+    status = Status(ABOUT)
+    run = make_run()
+    status.train(run)
+    run.history.epochs.append(EpochFigures(0, 0.6))
+    training = status.snapshot().training
+    assert training is not None
+    assert (training.loss, training.losses) == (0.6, ())
+
+
+def found(attack: str, auc: float) -> Finding:
+    return Finding(attack, Estimate(auc, auc - 0.01, auc + 0.01), None)
+
+
+def test_the_self_audit_is_that_of_its_record() -> None:
+    record = AuditRecord("active", Audit(warn_above=0.6), 100)
+    status = Status(ABOUT)
+    status.train(make_run(record))
+    training = status.snapshot().training
+    assert training is not None
+    assert training.audit is None
+    record.audits.append(Figures(100, "batches", (found("spectral", 0.7),)))
+    record.audits.append(Figures(200, "batches", (found("spectral", 0.52), found("flips", 0.55))))
+    record.audits.append(Figures(300, "batches", ()))  # too few to judge by
+    for _ in range(2):
+        training = status.snapshot().training
+        assert training is not None
+        assert training.audit is not None
+        assert training.audit.verdict == record.verdict == "warn"
+        assert [each.attack for each in training.audit.attacks] == ["flips", "spectral"]
+        assert (training.audit.step, training.audit.audits) == (200, 3)
+
+
+def test_a_snapshot_is_json_whatever_the_numbers() -> None:
+    status = Status(ABOUT, certificate_days=lambda: math.inf)
+    run = make_run()
+    run.history.losses += [math.nan, 0.5]
+    status.train(run)
+    facts = json.loads(status.snapshot().to_json())
+    assert facts["certificate_days"] is None
+    assert facts["training"]["losses"] == [[1, None], [2, 0.5]]
+
+
+def test_the_last_log_lines_are_kept_short() -> None:
+    tail, log = LogTail(), logging.getLogger("florist.test-tail")
+    log.setLevel(logging.DEBUG)
+    with tail.on(log):
+        log.debug("too much")
+        for number in range(LINES + 5):
+            log.info("line %d", number)
+        log.warning("long %s", "x" * 10_000)
+    log.warning("not heard")
+    lines = tail.lines()
+    assert len(lines) == LINES
+    assert lines[0].text == "line 6"
+    assert (lines[-1].level, len(lines[-1].text)) == ("warning", WIDTH + 1)
