@@ -33,11 +33,23 @@ class Names:
 
 
 def write_first_files(
-    directory: Path, names: Names, address: str, sample: Sample | None
+    directory: Path,
+    names: Names,
+    address: str,
+    sample: Sample | None,
+    observability: str | None = None,
 ) -> list[Path]:
     """Write two configurations, an authority, a certificate each, and sample tables if asked.
 
-    Returns what was written, configurations first. Nothing that is there is overwritten.
+    Returns what was written, configurations first. Nothing that is there is overwritten. The run
+    directories are made too: a container engine mounts only folders that are there.
+
+    Args:
+        directory: where to; made if it is not there.
+        names: of the two parties.
+        address: `network.address` of both.
+        sample: the tables to write, if any.
+        observability: `observability.address` of both; None for none.
 
     Raises:
         ConfigurationError: a file is in the way, or a name or the address is not allowed.
@@ -47,6 +59,7 @@ def write_first_files(
         if path.exists():
             raise ConfigurationError(f"{path} is there already; name another folder or remove it")
     host = _host(address)
+    runs = {role: directory / "runs" / names[role] for role in _ROLES}
     certificates = directory / "certificates"
     tables = {role: directory / "data" / f"{names[role]}.csv" for role in _ROLES}
     texts = {
@@ -57,13 +70,16 @@ def write_first_files(
             address=address,
             data_path=tables[role].relative_to(directory),
             id_column=sample.id_column if sample else "id",
-            run_directory=(directory / "runs" / names[role]).relative_to(directory),
+            run_directory=runs[role].relative_to(directory),
             tls=Tls.model_construct(
                 authority=(certificates / "authority.pem").relative_to(directory),
                 certificate=(certificates / f"{names[role]}.pem").relative_to(directory),
                 key=(certificates / f"{names[role]}.key").relative_to(directory),
             ),
-            changes=_changes(sample, role, tables[role].relative_to(directory)),
+            changes={
+                "observability.address": observability,
+                **_changes(sample, role, tables[role].relative_to(directory)),
+            },
         )
         for role in _ROLES
     }
@@ -74,6 +90,7 @@ def write_first_files(
         tables["active"].parent.mkdir(parents=True, exist_ok=True)
         sample.write(tables["active"], tables["passive"])
     for role in _ROLES:
+        runs[role].mkdir(parents=True, exist_ok=True)
         configs[role].write_text(texts[role], encoding="utf-8")
     written = [*configs.values(), certificates]
     return [*written, *tables.values()] if sample is not None else written

@@ -1,0 +1,178 @@
+"""The trial as its operator runs it: real images and containers on a real engine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import time
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.deploy.trial import NAMES, OWNER, Trial, own
+from tests.support.parties import QuickClicks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from florist.cli.sample_data import Sample
+    from florist.common.role import RoleName
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
+
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+
+
+@dataclass(frozen=True)
+class LongerClicks(QuickClicks):
+    """Enough steps to be stopped among them."""
+
+    people: int = 6000
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        return QuickClicks.settings(self, role) | {"agreement.training.epochs": 6}
+
+
+def test_a_trial_from_start_to_results(
+    make_trial: Callable[[Sample], Trial], tmp_path: Path
+) -> None:
+    sample = QuickClicks()
+    trial = make_trial(sample)
+    trial.up("active")
+    _refuses_foreign_certificate(trial, tmp_path / "foreign")
+    _is_well(trial, "active")
+    _is_locked_up(trial, "active")
+    trial.up()
+    assert [trial.finish(role) for role in ROLES] == [0, 0]
+
+    summaries = [trial.runs(role).load_alignment().summary for role in ROLES]
+    _, who = sample.data()
+    for summary, rows in zip(summaries, (who.active, who.passive), strict=True):
+        assert summary.own_size == len(rows)
+        assert summary.union_size == len({*who.active.tolist(), *who.passive.tolist()})
+    assert summaries[0].union_sha256 == summaries[1].union_sha256
+    for role in ROLES:
+        runs = trial.runs(role)
+        assert len(runs.load_history()["epochs"]) == 2
+        assert runs.evaluation.is_dir()
+        assert runs.evaluation.stat().st_uid == OWNER
+
+    for role in ROLES:
+        _tells_no_secret(trial, role)
+
+    trial.up()
+    assert [trial.finish(role) for role in ROLES] == [0, 0], "what is finished is not done again"
+
+
+def test_a_trial_that_is_killed_and_stopped_goes_on(make_trial: Callable[[Sample], Trial]) -> None:
+    trial = make_trial(LongerClicks())
+    trial.up("passive")
+    _is_well(trial, "passive")
+    _is_locked_up(trial, "passive")
+
+    trial.up()
+    _await_checkpoint(trial)
+    os.kill(trial.inspect("passive")["State"]["Pid"], signal.SIGKILL)
+    _await_restart(trial)
+    _await_checkpoint(trial)
+
+    start = time.monotonic()
+    code, printed = trial.compose("stop")
+    assert code == 0, printed
+    assert time.monotonic() - start < 15
+    assert [trial.finish(role) for role in ROLES] == [130, 130]
+    assert all(trial.checkpoints(role) for role in ROLES)
+
+    trial.up()
+    assert [trial.finish(role) for role in ROLES] == [0, 0]
+    histories = [trial.runs(role).load_history() for role in ROLES]
+    assert [len(history["epochs"]) for history in histories] == [6, 6]
+
+
+def test_init_in_a_container_writes_what_the_trial_mounts(
+    make_trial: Callable[[Sample], Trial], tmp_path: Path
+) -> None:
+    trial = make_trial(QuickClicks())
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    own(fresh)
+    code, printed = trial.compose("run", "--rm", "init", folder=fresh)
+    assert code == 0, printed
+    assert _files(fresh) == _files(trial.folder)
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def _refuses_foreign_certificate(trial: Trial, folder: Path) -> None:
+    """The active party, that waits for its peer, lets nobody else in."""
+    foreign = trial.with_foreign_certificate(folder)
+    code, printed = trial.compose("run", "--rm", "--no-deps", "passive", folder=foreign)
+    assert code == 3, printed
+    assert "certificate" in printed
+    assert trial.inspect("active")["State"]["Running"]
+
+
+def _await_checkpoint(trial: Trial) -> None:
+    """Wait until both have a new one."""
+    seen = {role: set(trial.checkpoints(role)) for role in ROLES}
+    _await(lambda: all(set(trial.checkpoints(role)) - seen[role] for role in ROLES))
+
+
+def _await_restart(trial: Trial) -> None:
+    _await(lambda: trial.inspect("passive")["RestartCount"] == 1)
+
+
+def _await(is_so: Callable[[], bool], timeout: float = 180) -> None:
+    deadline = time.monotonic() + timeout
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _is_well(trial: Trial, role: RoleName) -> None:
+    """Its engine can ask, and its operator see."""
+    ask = ("florist", "health", "--config", "/florist/party.yml")
+    _await(lambda: trial.execute(role, *ask)[0] == 0)
+    address = f"http://127.0.0.1:{trial.status_ports[role]}/metrics"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        assert b"florist_info" in answer.read()
+
+
+def _is_locked_up(trial: Trial, role: RoleName) -> None:
+    """No root, no powers, nothing to write but the run directory, nothing of the peer's."""
+    look = (
+        "import os, pathlib, shutil; print(os.getuid()); print(open('/proc/1/status').read());"
+        "print(shutil.which('gcc'), shutil.which('make'));"
+        "print(*sorted(str(p) for p in pathlib.Path('/florist').rglob('*')))"
+    )
+    code, printed = trial.execute(role, "python", "-c", look)
+    assert code == 0, printed
+    lines = printed.splitlines()
+    assert lines[0] == str(OWNER)
+    for powers in ("CapEff", "CapPrm", "CapBnd"):
+        assert f"{powers}:\t{0:016x}" in lines
+    assert "NoNewPrivs:\t1" in lines
+    assert lines[-2] == "None None"
+    assert NAMES[role] in lines[-1]
+    assert NAMES["passive" if role == "active" else "active"] not in lines[-1]
+    assert "authority.key" not in lines[-1]
+    for path in ("/x", "/florist/x", "/opt/florist/x", f"/florist/data/{NAMES[role]}.csv"):
+        assert trial.execute(role, "sh", "-c", f"echo >> {path}")[0] != 0, path
+
+
+def _tells_no_secret(trial: Trial, role: RoleName) -> None:
+    """The key is in nothing that the engine shows, and not in the log."""
+    key = (trial.folder / "certificates" / f"{NAMES[role]}.key").read_text()
+    secret = "".join(key.splitlines()[1:-1])
+    shown = json.dumps(trial.inspect(role)) + trial.logs()
+    shown += trial.engine.docker("image", "inspect", trial.image)
+    shown += trial.engine.docker("history", "--no-trunc", trial.image)
+    for part in (secret[:40], secret[-40:], base64.b64decode(secret).hex()[:40], "PRIVATE KEY"):
+        assert part not in shown
