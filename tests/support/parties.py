@@ -24,6 +24,7 @@ from florist.common.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
     from pathlib import Path
     from types import TracebackType
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from florist.common.role import RoleName
     from florist.common.run_directory import Alignment
 
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 NAMES = Names(active="bank", passive="telco")
 SMALL = IdSample(active=300, passive=400, shared=150)
 
@@ -64,8 +66,18 @@ class Workspace:
 
     @classmethod
     def create(cls, directory: Path, sample: Sample = SMALL) -> Self:
+        """Parties that end at the first loss of their peer; see `patient`."""
         write_first_files(directory, NAMES, f"127.0.0.1:{free_port()}", sample)
-        return cls(directory)
+        workspace = cls(directory)
+        for role in ROLES:
+            workspace.change(role, "outage: 1800.0", "outage: 0.0")
+        return workspace
+
+    def patient(self, seconds: float = 60.0) -> Self:
+        """The same parties, which now wait for a lost peer and go on."""
+        for role in ROLES:
+            self.configure(role, {"patience.outage": seconds})
+        return self
 
     def copy(self, directory: Path) -> Self:
         """The same files in another folder, results and checkpoints included."""
@@ -103,9 +115,10 @@ class Workspace:
         return self.run_directory(role).load_alignment()
 
     def is_clean(self, role: RoleName) -> bool:
-        """Whether there is no result, whole or half-written."""
-        path = self.run_directory(role).path
-        return not path.exists() or {entry.name for entry in path.iterdir()} <= {".lock"}
+        """Whether there is no result, whole or half-written; exchanges to go on from may be."""
+        runs = self.run_directory(role)
+        known = {".lock", runs.work("align").name}
+        return not runs.path.exists() or {entry.name for entry in runs.path.iterdir()} <= known
 
     def start(self, role: RoleName, *options: str, stage: str = "align") -> Party:
         command = [sys.executable, "-m", "florist.cli.party"]
@@ -119,9 +132,15 @@ class Workspace:
             ),
         )
 
-    def start_warm(self, role: RoleName, *options: str, stage: str = "train") -> Party:
-        """The same command, without the seconds that loading torch takes."""
-        return Party(role, ForkedProcess([*self._arguments(role, stage), *options]))
+    def start_warm(
+        self,
+        role: RoleName,
+        *options: str,
+        stage: str = "train",
+        first: Callable[[], None] | None = None,
+    ) -> Party:
+        """The same command, without the seconds that loading torch takes; `first` comes first."""
+        return Party(role, ForkedProcess([*self._arguments(role, stage), *options], first))
 
     def _arguments(self, role: RoleName, stage: str) -> list[str]:
         return ["--role", role, "--stage", stage, "--config", str(self.config(role))]
@@ -139,7 +158,11 @@ _FORKS.set_forkserver_preload(
 )
 
 
-def _become_party(arguments: list[str], output: Connection) -> None:
+def _become_party(
+    arguments: list[str], output: Connection, first: Callable[[], None] | None
+) -> None:
+    if first is not None:
+        first()
     for standard in (sys.stdout, sys.stderr):
         os.dup2(output.fileno(), standard.fileno())
     sys.argv = ["florist-party", *arguments]
@@ -149,9 +172,9 @@ def _become_party(arguments: list[str], output: Connection) -> None:
 class ForkedProcess:
     """A party forked from a process that has loaded everything, used as a `Popen` is."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, arguments: list[str], first: Callable[[], None] | None) -> None:
         reader, writer = _FORKS.Pipe(duplex=False)
-        self._process = _FORKS.Process(target=_become_party, args=(arguments, writer))
+        self._process = _FORKS.Process(target=_become_party, args=(arguments, writer, first))
         self._process.start()
         with reader, writer:
             self.stdout = os.fdopen(os.dup(reader.fileno()))

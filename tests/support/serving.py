@@ -12,13 +12,14 @@ import torch
 from florist.active_party.role import ACTIVE
 from florist.active_party.serving import make_service
 from florist.cli.sample_data import held_out_path
-from florist.common.align_stage import StageOptions, align
+from florist.common.align_stage import align
 from florist.common.bundle import load_bundle
 from florist.common.config import Serving, load_config
 from florist.common.data import click_data
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table
 from florist.common.progress import NoProgress
+from florist.common.stage import StageOptions
 from florist.common.train_stage import train
 from florist.passive_party.role import PASSIVE
 from florist.passive_party.serving import PredictionClient
