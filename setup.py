@@ -58,6 +58,6 @@ def native_kernels() -> Extension:
 setup(
     packages=packages(),
     package_dir={f"florist.{folder}": folder for folder in FOLDERS},
-    package_data={"": ["py.typed", "*.pyi", "*.proto", "*.yml"]},
+    package_data={"": ["py.typed", "*.pyi", "*.proto", "*.yml", "*.js", "*.css"]},
     ext_modules=[native_kernels()],
 )

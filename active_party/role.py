@@ -27,14 +27,18 @@ log = logging.getLogger("florist.active")
 
 
 @contextmanager
-def wait_for_peer(config: PartyConfig, plaintext: bool) -> Iterator[Link]:  # noqa: FBT001
-    """Listen at our address until the peer comes."""
+def wait_for_peer(
+    config: PartyConfig,
+    plaintext: bool,  # noqa: FBT001
+    timeout: float,
+) -> Iterator[Link]:
+    """Listen at our address until the peer comes, for `timeout` seconds at most."""
     credentials = own_credentials(config, plaintext=plaintext)
     listener = GrpcListener(config.network.address, credentials, config.party.peer)
     try:
         log.info("listening at %s for %s", listener.start(), config.party.peer)
         link = listener.accept(
-            config.patience.connect,
+            timeout,
             on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
         )
         try:

@@ -12,7 +12,8 @@ from florist.common.bundle import load_bundle
 from florist.common.channel.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.meeting import own_credentials
-from florist.common.messages import MAX_MESSAGE_BYTES, PredictionReply, ServingTerms
+from florist.common.messages import PredictionReply, ServingTerms
+from florist.common.observability.observe import NOBODY
 from florist.common.run_directory import RunDirectory
 from florist.common.serving.batching import Batcher
 from florist.common.serving.limits import RowBudget
@@ -31,12 +32,10 @@ if TYPE_CHECKING:
     from florist.common.bundle import ActiveBundle
     from florist.common.config import PartyConfig, Serving
     from florist.common.messages import PredictionRequest, ServingOffer
+    from florist.common.observability.observe import ServiceWatch
     from florist.common.serving.people import People
 
 log = logging.getLogger("florist.serving")
-
-#: Room that a request's other fields take in a message.
-_OVERHEAD = 64
 
 
 class PredictionDesk:
@@ -48,16 +47,17 @@ class PredictionDesk:
         agreement: ServingAgreement,
         settings: Serving,
         people: People | None = None,
+        watch: ServiceWatch = NOBODY,
     ) -> None:
         """`people` is given just where the model has features of the active party's own."""
         training = bundle.agreement.training
         self._bundle = bundle
         self._people = people
+        self._watch = watch
         self._wire = Wire(training.wire_type, training.cut_width)
         self._offer = make_offer(bundle, agreement, people.union_sha256 if people else b"")
         self._model = model_name(self._offer)
-        fits = (MAX_MESSAGE_BYTES - _OVERHEAD) // self._wire.row_bytes
-        self._max_rows = min(settings.limits.rows_per_request, fits)
+        self._max_rows = min(settings.limits.rows_per_request, self._wire.rows_per_message)
         self._budget = RowBudget(settings.limits.rows_per_minute)
         self._batcher = Batcher(self._compute, settings.batching.rows, settings.batching.delay)
         if people is not None:
@@ -88,6 +88,7 @@ class PredictionDesk:
         own = self._own_rows(request.group, len(rows))
         self._spend(len(rows), patience)
         answer = self._batcher(rows, *own)
+        self._watch.served(len(rows))
         return PredictionReply(answer.numpy().astype("<f4", copy=False).tobytes())
 
     def _rows(self, values: bytes) -> Tensor:
@@ -151,13 +152,15 @@ def _check_group_size(size: int, max_rows: int, per_minute: int) -> None:
         )
 
 
-def make_service(config: PartyConfig, *, plaintext: bool) -> PredictionServer:
+def make_service(
+    config: PartyConfig, *, plaintext: bool, watch: ServiceWatch = NOBODY
+) -> PredictionServer:
     """The service, ready to start; files, settings and certificates are checked."""
     runs = RunDirectory(config.run_directory)
     bundle = load_bundle(runs, "active", pick_device(config.training.device))
     credentials = own_credentials(config, plaintext=plaintext)
     people = load_people(config, runs, bundle) if bundle.has_features else None
-    desk = PredictionDesk(bundle, config.agreement.serving, config.serving, people)
+    desk = PredictionDesk(bundle, config.agreement.serving, config.serving, people, watch)
     desk.warm_up()
     log.info("serving %r to %s", bundle, config.party.peer)
     limits = config.serving.limits
@@ -170,10 +173,12 @@ def make_service(config: PartyConfig, *, plaintext: bool) -> PredictionServer:
     )
 
 
-def serve(config: PartyConfig, until: Event, *, plaintext: bool) -> None:
+def serve(
+    config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = NOBODY
+) -> None:
     """Serve predictions until the event is set, or Ctrl-C or SIGTERM; finish what is under way."""
     set_threads(config.serving.threads)
-    with make_service(config, plaintext=plaintext) as server:
+    with make_service(config, plaintext=plaintext, watch=watch) as server, watch.ready():
         log.info("ready at %s", server.address)
         with suppress(KeyboardInterrupt):
             until.wait()

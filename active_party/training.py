@@ -94,6 +94,8 @@ class ActiveHalf:
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
         self._sent, self._own = calibrations(parts, self._frequencies)
         self._average = WeightAverage(model, on=agreement.averaging)
+        #: False while a step changes the state.
+        self.is_whole = True
         self._kept: KeptTargets | None = None
         if agreement.sticky and agreement.epochs > 1:
             self._kept = KeptTargets(train.sizes.union, agreement.classes)
@@ -131,10 +133,12 @@ class ActiveHalf:
             loss += share
             for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
                 self._send(position, part.start, block)  # g ⟸
+        self.is_whole = False
         self._optimisers.step()
         self._average.update()
         self._run.history.losses.append(loss)
         self._run.history.rows += len(batch)
+        self.is_whole = True
 
     def _loss_and_gradient(
         self, batch: ActiveBatch, part: slice, embeddings: Tensor

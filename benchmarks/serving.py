@@ -39,7 +39,7 @@ from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
 from florist.cli.sample_data import ClickSample
-from florist.common.align_stage import StageOptions, align
+from florist.common.align_stage import align
 from florist.common.bundle import ActiveBundle, PassiveBundle, load_bundle
 from florist.common.channel.credentials import Credentials
 from florist.common.channel.grpc_dialer import open_channel
@@ -49,6 +49,7 @@ from florist.common.data.row_encoder import RowEncoder
 from florist.common.data.tables import read_table, rows_without_ids
 from florist.common.progress import NoProgress
 from florist.common.run_directory import RunDirectory
+from florist.common.stage import StageOptions
 from florist.common.train_stage import train
 from florist.passive_party.predict_files import CHUNK_ROWS
 from florist.passive_party.role import PASSIVE

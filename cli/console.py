@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("florist")
 
 #: Attributes that the progress and the stages attach to log records, for the JSON form.
-EVENT_FIELDS = ("event", "step", "done", "total", "per_second", "seconds", "exit_code", "whose")
+EVENT_FIELDS = (
+    *("event", "step", "done", "total", "per_second", "seconds"),
+    *("error", "exit_code", "whose"),
+)
 
 
 class LogFormat(StrEnum):
@@ -58,7 +61,12 @@ def report_error(error: FloristError) -> None:
     log.error(
         "%s",
         error.reason,
-        extra={"event": "error", "whose": error.whose, "exit_code": error.exit_code},
+        extra={
+            "event": "error",
+            "error": type(error).__name__,
+            "whose": error.whose,
+            "exit_code": error.exit_code,
+        },
     )
     if error.advice:
         log.error("→ %s", error.advice, extra={"event": "advice"})

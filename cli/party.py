@@ -13,16 +13,18 @@ from florist.active_party.role import ACTIVE
 from florist.cli.console import LogFormat, log, report_error, set_up_output
 from florist.cli.show import describe, describe_evaluation, describe_training
 from florist.cli.stop_signals import stop_signals
-from florist.common.align_stage import StageOptions, align
+from florist.common.align_stage import align
 from florist.common.config import load_config
 from florist.common.errors import FloristError, InternalError, as_florist_error
+from florist.common.observability.observe import observing
 from florist.common.run_directory import RunDirectory
+from florist.common.stage import STAGES, Stage, StageOptions
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
     from florist.common.config import PartyConfig
+    from florist.common.observability.observe import Watch
     from florist.common.progress import Progress
-    from florist.common.role import Role
 
 
 class RoleOption(StrEnum):
@@ -77,11 +79,10 @@ def party(
         ),
     ] = StageOption.all,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a finished result in the run directory.")
-    ] = False,
-    resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with a training run that was stopped; on both sides."),
+        typer.Option(
+            "--force", help="Begin anew: replace what is finished or begun; on both sides."
+        ),
     ] = False,
     log_format: Annotated[
         LogFormat, typer.Option(help="auto: bars on a terminal, text lines elsewhere.")
@@ -102,7 +103,7 @@ def party(
     people in the union; neither learns which of its people the other also has.
     """
     progress = set_up_output(log_format, verbose=verbose)
-    options = StageOptions(plaintext=insecure_plaintext, force=force, resume=resume)
+    options = StageOptions(plaintext=insecure_plaintext, force=force)
     with stop_signals():
         code = run(role, stage, config, options, progress)
     raise typer.Exit(code)
@@ -113,7 +114,9 @@ def run(
 ) -> int:
     """Run the stages asked for; report what ends them; return the exit code."""
     try:
-        run_stages(ROLES[role], stage, load_config(config), options, progress)
+        settings = load_config(config)
+        with observing(ROLES[role], settings, progress) as watch:
+            run_stages(watch, stage, settings, options)
     except (FloristError, KeyboardInterrupt) as error:
         reported = as_florist_error(error)
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is reported as one
@@ -126,10 +129,14 @@ def run(
 
 
 def run_stages(
-    role: Role, stage: StageOption, config: PartyConfig, options: StageOptions, progress: Progress
+    watch: Watch, stage: StageOption, config: PartyConfig, options: StageOptions
 ) -> None:
     """One stage, or all in their order."""
-    for each in _stages(config, options) if stage is StageOption.all else [stage]:
+    role, progress = watch.role, watch.progress
+    stages = _stages(config, options) if stage is StageOption.all else [stage]
+    if not stages:
+        log.info("all stages are finished; --force begins anew")
+    for each in watch.stages(stages):
         match each:
             case StageOption.align:
                 describe(align(role, config, options, progress)["train"].summary)
@@ -142,32 +149,25 @@ def run_stages(
 
                 describe_evaluation(evaluate(role, config, options, progress))
             case StageOption.serve:
-                _serve(role, config, options)
+                _serve(watch, config, options)
 
 
 def _stages(config: PartyConfig, options: StageOptions) -> list[StageOption]:
-    """All there is to do: without what is finished, but the last, which then says so."""
+    """All there is to do, in order: the stages that are not over."""
     runs = RunDirectory(config.run_directory)
-    results = {StageOption.align: runs.alignment, StageOption.train: runs.training}
-    if config.agreement.evaluation.table:
-        results[StageOption.evaluate] = runs.evaluation
-    *before, last = results
-    # A result beside checkpoints is that of a run whose peer was stopped before it had its own.
-    goes_on = options.resume and runs.checkpoints.is_dir() and any(runs.checkpoints.iterdir())
-    again = {StageOption.train} if goes_on else set()
-    left = [
-        stage for stage in before if options.force or stage in again or not results[stage].exists()
+    wanted = (name for name in STAGES if name != "evaluate" or config.agreement.evaluation.table)
+    return [
+        StageOption(name) for name in wanted if not Stage(runs, name, force=options.force).is_over
     ]
-    return [*left, last]
 
 
-def _serve(role: Role, config: PartyConfig, options: StageOptions) -> None:
+def _serve(watch: Watch, config: PartyConfig, options: StageOptions) -> None:
     # Both load torch, and the second one a web server.
-    if role.name == "active":
+    if watch.role.name == "active":
         from florist.active_party.serving import serve  # noqa: PLC0415
     else:
         from florist.passive_party.http_service import serve  # noqa: PLC0415
-    serve(config, Event(), plaintext=options.plaintext)
+    serve(config, Event(), plaintext=options.plaintext, watch=watch.service)
 
 
 def main() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import socket
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from florist.common.certificates import inspect
@@ -13,11 +15,13 @@ from florist.common.config import load_config, split_address
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table, read_table_ids
-from florist.common.errors import FloristError
+from florist.common.errors import ConfigurationError, FloristError
 from florist.common.groups import make_group
+from florist.common.psu.limits import disk_needed
 from florist.common.release import RELEASE
 from florist.common.run_directory import RunDirectory
 from florist.common.session import PREFLIGHT, Patience, Session, make_hello
+from florist.common.stage import Stage
 from florist.passive_party.role import dial_peer
 
 if TYPE_CHECKING:
@@ -26,7 +30,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from florist.common.config import PartyConfig
+    from florist.common.agreement import Normalisation
+    from florist.common.config import PartyConfig, Table
 
 #: Seconds that the address is given to answer.
 ANSWER = 5.0
@@ -81,12 +86,17 @@ def print_findings(findings: Iterator[Finding], console: Console) -> bool:
 def _ids(config: PartyConfig) -> str:
     held_out = config.data.test_table, config.data.evaluation_table
     tables = [config.data.train, *(table for table in held_out if table is not None)]
-    counts = [len(read_table_ids(table, config.agreement.id_normalisation)) for table in tables]
+    counts = [_count_ids(table, config.agreement.id_normalisation) for table in tables]
     seen = (
         f"{table.path}, column {table.id_column}: {count:,}"
         for table, count in zip(tables, counts, strict=True)
     )
     return f"{'; '.join(seen)}, all different, none empty"
+
+
+@cache
+def _count_ids(table: Table, normalisation: Normalisation) -> int:
+    return len(read_table_ids(table, normalisation))
 
 
 def _columns(config: PartyConfig) -> str:
@@ -109,9 +119,28 @@ def _engine(config: PartyConfig) -> str:
 def _run_directory(config: PartyConfig) -> str:
     runs = RunDirectory(config.run_directory)
     with runs.locked():
-        runs.refuse_finished(runs.alignment, force=False)
+        Stage(runs, "align").refuse_over()
     free = shutil.disk_usage(config.run_directory).free
-    return f"{config.run_directory} can be written, {free / 1e9:.0f} GB free"
+    needed = _disk_for_aligning(config)
+    seen = (
+        f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB needed to align, if the peer has as many "
+        "people as we have"
+    )
+    if needed > free:
+        raise ConfigurationError(f"{config.run_directory}: {seen}; make room, or name another")
+    return f"{config.run_directory} can be written, {seen}"
+
+
+def _disk_for_aligning(config: PartyConfig) -> int:
+    """Bytes, for the largest of the unions plus what those before it leave."""
+    with closing(make_group(config.agreement.group, config.compute.engine, 1)) as group:
+        width = group.width
+    sizes = [
+        _count_ids(table, config.agreement.id_normalisation) + config.alignment.dummies
+        for table in (config.data.train, config.data.test_table)
+        if table is not None
+    ]
+    return sum(disk_needed(width, size, size) for size in sizes)
 
 
 def _certificates(config: PartyConfig) -> str:
@@ -127,7 +156,7 @@ def _certificates(config: PartyConfig) -> str:
 def _peer(config: PartyConfig) -> str:
     """As the passive party would: dial, and if someone answers, shake hands and compare."""
     try:
-        with dial_peer(config, plaintext=config.network.tls is None, timeout=ANSWER) as link:
+        with dial_peer(config, config.network.tls is None, ANSWER) as link:
             hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
             with Session(link, hello, Patience(config.patience.silence)):
                 return f"{config.party.peer} is up at {config.network.address}; we agree"

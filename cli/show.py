@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from florist.common.errors import ConfigurationError
 from florist.common.evaluation.metric_names import METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from florist.common.run_directory import AlignmentSummary
@@ -48,8 +51,11 @@ def describe(summary: AlignmentSummary, console: Console | None = None) -> None:
 
 def describe_evaluation(folder: Path, console: Console | None = None) -> None:
     """Print an evaluation: the estimates, how vague they are, and where its report is."""
-    out = console or Console()
-    facts = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    with _told_if_damaged(folder / "evaluation.json") as text:
+        _describe_evaluation(json.loads(text), folder, console or Console())
+
+
+def _describe_evaluation(facts: dict[str, Any], folder: Path, out: Console) -> None:
     sizes, estimates = facts["sizes"], facts["estimates"]
     if estimates is None:
         out.print("Evaluation: done; by the agreement, only the active party knows the figures.")
@@ -71,8 +77,11 @@ def describe_evaluation(folder: Path, console: Console | None = None) -> None:
 
 def describe_training(folder: Path, console: Console | None = None) -> None:
     """Print a trained half: its figures, epoch by epoch, and where its report is."""
-    out = console or Console()
-    history = json.loads((folder / "history.json").read_text(encoding="utf-8"))
+    with _told_if_damaged(folder / "history.json") as text:
+        _describe_training(json.loads(text), folder, console or Console())
+
+
+def _describe_training(history: dict[str, Any], folder: Path, out: Console) -> None:
     table = Table(title="Training, epoch by epoch")
     for heading in ("epoch", "loss", "test AUC", "test ACE", "test log loss"):
         table.add_column(heading, justify="right")
@@ -81,3 +90,18 @@ def describe_training(folder: Path, console: Console | None = None) -> None:
         table.add_row(str(epoch["epoch"] + 1), *("-" if f is None else f"{f:.4f}" for f in figures))
     out.print(table)
     out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
+
+
+@contextmanager
+def _told_if_damaged(path: Path) -> Iterator[str]:
+    """The file's text, for a block that takes what it says as it should be.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is not as it should be.
+    """
+    try:
+        yield path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigurationError(f"{path} is damaged; restore it, or run the stage again") from None

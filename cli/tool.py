@@ -10,13 +10,12 @@ import typer
 from rich.console import Console
 
 from florist.cli.console import LogFormat, report_error, set_up_output
-from florist.cli.demo import run_demo
 from florist.cli.experiments.command import app as experiments
+from florist.cli.health import ask
 from florist.cli.init import VALID_DAYS, Names, write_first_files
 from florist.cli.preflight import check_all, print_findings
 from florist.cli.sample_data import ClickSample
 from florist.cli.show import describe, describe_evaluation, describe_training
-from florist.cli.simulate import run_grid
 from florist.common.certificates import AuthorityFiles, create_authority, issue
 from florist.common.config import load_config
 from florist.common.errors import FloristError, as_florist_error
@@ -44,13 +43,18 @@ def init(
     address: Annotated[
         str, typer.Option(help="host:port where the active party listens.")
     ] = "localhost:7443",
+    observability: Annotated[
+        str | None,
+        typer.Option(help="host:port of each party's status page and metrics; by default none."),
+    ] = None,
     sample_data: Annotated[
         bool, typer.Option(help="Also write two small tables of made-up people.")
     ] = True,
 ) -> None:
     """Write all a first run needs: two commented configurations, certificates, sample tables."""
     sample = ClickSample() if sample_data else None
-    for path in write_first_files(directory, Names(active, passive), address, sample):
+    names = Names(active, passive)
+    for path in write_first_files(directory, names, address, sample, observability):
         out.print(f"[green]✓[/] {path}", soft_wrap=True)
     out.print(
         "\nNow, in two terminals, in either order:\n"
@@ -97,6 +101,19 @@ def preflight(
     """Check files, columns, IDs, certificates, address and, when the peer is up, the agreement."""
     if not print_findings(check_all(config), out):
         raise typer.Exit(2)
+
+
+@app.command()
+def health(
+    config: Annotated[Path, typer.Option(help="The configuration file of a party that runs.")],
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Also whether it is at work with its peer, or serves.")
+    ] = False,
+) -> None:
+    """Ask a running party of this machine how it is; exit code 0 if well, 1 if not."""
+    found = ask(config, "/readyz" if ready else "/healthz")
+    out.print(found.words, markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(0 if found.is_well else 1)
 
 
 @app.command()
@@ -171,6 +188,8 @@ def demo(
     ),
 ) -> None:
     """Run two parties as two processes on this machine, and show what each learned."""
+    from florist.cli.demo import run_demo  # noqa: PLC0415 - loads torch
+
     run_demo(directory, ClickSample(), out)
 
 
@@ -187,6 +206,8 @@ def simulate(
 
     A grid that was stopped goes on where it was when it is started again.
     """
+    from florist.cli.simulate import run_grid  # noqa: PLC0415 - loads torch
+
     progress = set_up_output(LogFormat.auto, verbose=False)
     if not run_grid(config, output, jobs or len(os.sched_getaffinity(0)), progress, out):
         raise typer.Exit(1)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from florist.common.data.tables import fingerprint, read_table_ids
 from florist.common.errors import ConfigurationError
 from florist.common.groups import make_group
-from florist.common.meeting import meet
+from florist.common.messages import PROTOCOL_VERSION
 from florist.common.progress import CountedProgress
+from florist.common.psu.custody import SecretsInMemory
 from florist.common.psu.hashed_ids import hashed_with_dummies
-from florist.common.psu.keys import Keys
+from florist.common.psu.journal import Journal
+from florist.common.psu.limits import disk_needed, keep_memory_tight, room_for_sorting
+from florist.common.psu.opening import open_union
+from florist.common.psu.storage import FolderStorage
+from florist.common.psu.work import UnionWork
 from florist.common.release import RELEASE
 from florist.common.run_directory import (
     FORMAT,
@@ -23,8 +30,12 @@ from florist.common.run_directory import (
     AlignmentSummary,
     RunDirectory,
 )
+from florist.common.stage import Stage
+from florist.common.survival import run_with_peer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from florist.common.config import PartyConfig, Table
     from florist.common.data.ids import IdColumn
     from florist.common.groups.group import Group
@@ -33,19 +44,9 @@ if TYPE_CHECKING:
     from florist.common.role import Role
     from florist.common.run_directory import TableName
     from florist.common.session import Session
+    from florist.common.stage import StageOptions
 
 log = logging.getLogger("florist.align")
-
-STAGE = "align"
-
-
-@dataclass(frozen=True, slots=True)
-class StageOptions:
-    """What the command line decides."""
-
-    plaintext: bool = False
-    force: bool = False
-    resume: bool = False
 
 
 def align(
@@ -53,27 +54,37 @@ def align(
 ) -> dict[TableName, Alignment]:
     """Align each table with the peer's and save the results in the run directory.
 
+    After a loss, of the line or of a party, it goes on from the exchanges that both have finished.
     Everything that can be refused is refused before the peer is called: files, IDs, settings, and a
-    finished result in the way. Both parties save before they part, so a peer that fails to is
-    reported here too, and this side's result stays.
+    finished result in the way.
     """
     runs = RunDirectory(config.run_directory)
+    stage = Stage(runs, "align", force=options.force)
     laps = Laps()
+    secrets = SecretsInMemory()
+    keep_memory_tight()
     with runs.locked():
-        runs.refuse_finished(runs.alignment, force=options.force)
+        if options.force or stage.is_over:
+            runs.drop_work("align")
+        stage.refuse_over()
         tables = _read_all(config)
         laps.end("read")
         group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
         log.info("group %s, engine %s", group.name, group.engine)
-        with (
-            closing(group),
-            meet(role, config, STAGE, plaintext=options.plaintext) as session,
-        ):
+
+        def work(session: Session) -> None:
             laps.end("connect")
-            aligner = Aligner(role, config, group, session, progress, laps)
-            alignments = {table: aligner.align(table, ids) for table, ids in tables.items()}
-            runs.save_alignments(alignments, force=options.force)
-    return alignments
+            aligner = Aligner(
+                role, config, group, session, progress, laps, runs.work("align"), secrets
+            )
+            runs.save_alignments(
+                {table: aligner.align(table, ids) for table, ids in tables.items()}
+            )
+
+        with closing(group):
+            run_with_peer(role, config, stage, work, plaintext=options.plaintext)
+        runs.drop_work("align")
+        return {table: runs.load_alignment(table) for table in tables}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +97,50 @@ class Aligner:
     session: Session
     progress: Progress
     laps: Laps
+    #: Where unions keep what they have done, to go on from after a loss.
+    folder: Path
+    secrets: SecretsInMemory
 
     def align(self, table: TableName, ids: IdColumn) -> Alignment:
         """The union of these IDs, with dummies as configured, and of the peer's."""
         counted = CountedProgress(self.progress, self.session.count_work)
-        dummies = self.config.alignment.dummies
-        with counted.step(f"hashing our IDs ({table})") as step:
-            elements = hashed_with_dummies(self.group, ids, dummies, step)
+        work = self._open(table, ids)
+        if work.journal.ids is None:
+            with counted.step(f"hashing our IDs ({table})") as step:
+                dummies = self.config.alignment.dummies
+                work.store_ids(hashed_with_dummies(self.group, ids, dummies, step))
         self.laps.end("hash")
-        keys = Keys.fresh(self.group)
-        view = self.role.run_psu(self.session, self.group, elements, keys, counted, table)
+        view = self.role.run_psu(self.session, work, counted, table)
         self.laps.end("union")
         return Alignment(self._summary(ids, view), view.rank_of_own[: len(ids)])
+
+    def _open(self, table: TableName, ids: IdColumn) -> UnionWork:
+        """Where both are with this union."""
+        settings = self.config.alignment
+        size = len(ids) + settings.dummies
+        storage = FolderStorage(self.folder / table)
+        journal = Journal(storage, self.group.width, self._identity(table, ids))
+        channel = self.session.channel(f"{table}.psu.opening")
+        held, done = open_union(channel, self.group, journal, self.secrets.held.get(table), size)
+        self.secrets.held[table] = held
+        storage.require(disk_needed(self.group.width, size, journal.peer_size))
+        room = room_for_sorting(settings.memory_bytes)
+        return UnionWork(self.group, held.keys, journal, done, room)
+
+    def _identity(self, table: TableName, ids: IdColumn) -> bytes:
+        """Of what is to be aligned with whom: another one begins anew."""
+        config = self.config
+        parts = (
+            PROTOCOL_VERSION,
+            self.role.name,
+            config.party.name,
+            config.party.peer,
+            config.agreement.canonical(),
+            table,
+            fingerprint(ids),
+            config.alignment.dummies,
+        )
+        return sha256(json.dumps(parts).encode()).digest()
 
     def _summary(self, ids: IdColumn, view: UnionView) -> AlignmentSummary:
         config, traffic = self.config, self.session.traffic

@@ -93,6 +93,26 @@ def _check_delimiter(delimiter: str) -> str:
     return delimiter
 
 
+def size_in_bytes(text: str) -> int:
+    """What `512MB` or `2GiB` means.
+
+    Raises:
+        ValueError: it means nothing.
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG])(i?)B", text)
+    if not found:
+        raise ValueError("must be a number with its unit, such as 512MB or 2GB")
+    number, letter, is_binary = found.groups()
+    base = 1024 if is_binary else 1000
+    return int(float(number) * base ** {"M": 2, "G": 3}[letter])
+
+
+def _check_memory(text: str) -> str:
+    if size_in_bytes(text) < 256_000_000:
+        raise ValueError("must be 256MB at least")
+    return text
+
+
 def _check_columns(columns: object) -> object:
     """`auto`, or names as a tuple."""
     if columns == "auto":
@@ -118,6 +138,7 @@ Address = Annotated[str, AfterValidator(_check_address)]
 Delimiter = Annotated[str, AfterValidator(_check_delimiter)]
 Columns = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_check_columns)]
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_resolve)]
+MemorySize = Annotated[str, AfterValidator(_check_memory)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -356,6 +377,16 @@ class Alignment(Section):
         description="Number of random IDs added to ours, to hide the true sizes of our set and of "
         "the overlap. Each costs as much as an ID.",
     )
+    memory_limit: MemorySize = Field(
+        default="2GB",
+        description="Memory for this party while it aligns, all included: the program (about 130 "
+        "MB) and our IDs (about 60 bytes each) too. What does not fit is sorted on disk, in "
+        "run_directory. A number with MB, GB, MiB or GiB, 256MB at least.",
+    )
+
+    @property
+    def memory_bytes(self) -> int:
+        return size_in_bytes(self.memory_limit)
 
 
 class Compute(Section):
@@ -386,6 +417,12 @@ class Patience(Section):
     )
     stall: Seconds = Field(
         default=1800.0, description="Seconds that a peer may be alive and make no progress."
+    )
+    outage: float = Field(
+        default=1800.0,
+        ge=0,
+        description="Seconds that the peer may be away once a run has begun: the line is cut, or "
+        "the peer restarts. The run then goes on by itself. 0 ends the run at the first loss.",
     )
 
 
@@ -488,6 +525,18 @@ class Serving(Section):
     )
 
 
+class Observability(Section):
+    """Where our own operators see how the run goes."""
+
+    address: Address | None = Field(
+        default=None,
+        description="host:port of a status page at `/`, and of `/metrics` for Prometheus, "
+        "`/healthz` and `/readyz`, such as 127.0.0.1:9464, which is for this machine alone; null: "
+        "none. It tells nobody who is shared, but whoever reaches it reads the log: no password "
+        "and no TLS of its own.",
+    )
+
+
 class PartyConfig(Section):
     """All that one party is told by its file."""
 
@@ -514,6 +563,9 @@ class PartyConfig(Section):
     patience: Patience = Field(default=Patience(), description="How long to wait for the peer.")
     serving: Serving = Field(
         default=Serving(), description="How predictions are given, and got, once a model is there."
+    )
+    observability: Observability = Field(
+        default=Observability(), description="Where our own operators see how the run goes."
     )
     agreement: Agreement = Field(
         default=Agreement(),

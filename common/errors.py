@@ -28,6 +28,8 @@ class FloristError(Exception):
     whose: ClassVar[str] = "internal"
     #: What the operator can do; shown under the message.
     advice: ClassVar[str] = ""
+    #: Whether this party is likely to come back: it did not fail, and the peer may wait for it.
+    returns: bool = False
 
     @property
     def reason(self) -> str:
@@ -55,7 +57,7 @@ class ConfigurationError(FloristError):
 
 
 class AgreementMismatch(ConfigurationError):  # noqa: N818 - it reads as what happened
-    """The agreements differ; `differences` holds one line per field."""
+    """The two parties' agreements differ; the message names each field with both values."""
 
     advice = (
         "Make the `agreement` sections of both configuration files equal, then start both again."
@@ -81,7 +83,7 @@ class TransportError(FloristError):
 class PeerLost(TransportError):  # noqa: N818
     """The connection was there and is gone, or the peer is silent."""
 
-    advice = "Look at the peer's log; start both parties again. Finished stages are kept."
+    advice = "Look at the peer's log; start both parties again: the run goes on from where it is."
 
 
 class PeerError(FloristError):
@@ -103,6 +105,11 @@ class PeerFailed(PeerError):  # noqa: N818
     exit_code = 5
     advice = "The cause is on the peer's side; start again when it is mended there."
 
+    def __init__(self, reason: str, *, returns: bool = False) -> None:
+        """`returns` as the peer said it of itself."""
+        super().__init__(reason)
+        self.returns = returns
+
 
 class StoppedByPolicy(FloristError):  # noqa: N818
     """What this party sends tells more than its own limits allow."""
@@ -110,8 +117,8 @@ class StoppedByPolicy(FloristError):  # noqa: N818
     exit_code = 6
     whose = "policy"
     advice = (
-        "Agree on settings that tell less and train anew with --force; or raise the limit and go "
-        "on with --resume: the checkpoints are kept. What was sent cannot be taken back."
+        "Agree on settings that tell less and train anew with --force; or raise the limit and "
+        "start again: the run goes on. What was sent cannot be taken back."
     )
 
     @property
@@ -120,7 +127,7 @@ class StoppedByPolicy(FloristError):  # noqa: N818
 
 
 class InternalError(FloristError):
-    """Our own bug."""
+    """A bug in FLORIST."""
 
     advice = "Please report it with the log of this party."
 
@@ -130,11 +137,12 @@ class InternalError(FloristError):
 
 
 class Interrupted(FloristError):  # noqa: N818
-    """Ctrl-C or SIGTERM."""
+    """The operator stopped this party: Ctrl-C or SIGTERM."""
 
     exit_code = 130
     whose = "operator"
-    advice = "Start again when ready. Finished stages are kept."
+    advice = "Start again when ready: the run goes on from where it is."
+    returns = True
 
     @property
     def for_peer(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,14 @@ from florist.common.evaluation.parts import EVALUATION, EvaluationParts
 from florist.common.evaluation.stand_ins import most_stand_ins, random_rows
 from florist.common.exchange import exchange
 from florist.common.groups import make_group
-from florist.common.meeting import meet
 from florist.common.messages import EvaluationOpening
 from florist.common.progress import CountedProgress
 from florist.common.psu.alignment import Sizes
+from florist.common.psu.custody import SecretsInMemory
 from florist.common.release import RELEASE
 from florist.common.run_directory import Alignment, EvaluationUnion, RunDirectory
+from florist.common.stage import Stage
+from florist.common.survival import run_with_peer
 from florist.common.training.devices import pick_device, set_threads
 from florist.common.training.feed import Membership
 from florist.common.training.secret_draws import SecretDraws
@@ -44,20 +46,19 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.agreement import TrainingAgreement
-    from florist.common.align_stage import StageOptions
     from florist.common.bundle import Bundle
     from florist.common.channel.channel import Channel
     from florist.common.config import PartyConfig, Table
     from florist.common.data.features import Features
     from florist.common.data.ids import IdColumn
     from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.groups.group import Group
     from florist.common.progress import Progress
     from florist.common.role import Role
     from florist.common.session import Session
+    from florist.common.stage import StageOptions
 
 log = logging.getLogger("florist.evaluate")
-
-STAGE = "evaluate"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -78,8 +79,9 @@ def evaluate(role: Role, config: PartyConfig, options: StageOptions, progress: P
     Files, settings and results in the way are checked before the peer is called.
     """
     runs = RunDirectory(config.run_directory)
+    stage = Stage(runs, "evaluate", force=options.force)
     with runs.locked():
-        runs.refuse_finished(runs.evaluation, force=options.force)
+        stage.refuse_over()
         settings = _table_settings(config)
         set_threads(config.training.threads)
         bundle = load_bundle(runs, role.name, pick_device(config.training.device))
@@ -88,36 +90,23 @@ def evaluate(role: Role, config: PartyConfig, options: StageOptions, progress: P
         kept = runs.load_evaluation_union()
         if kept is not None:
             _check_same_table(kept.alignment, table, runs)
-        most = 0
-        if role.name == "passive" and config.agreement.evaluation.stand_ins == "once":
-            most = most_stand_ins(len(table), config.alignment.dummies)
-        with ExitStack() as stack:
-            group = None
-            if kept is None:
-                group = make_group(
-                    config.agreement.group, config.compute.engine, config.compute.threads
-                )
-                stack.enter_context(closing(group))
-            session = stack.enter_context(meet(role, config, STAGE, plaintext=options.plaintext))
+        people = _people(role, config, table)
+        group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
+
+        def work(session: Session) -> None:
             compare_bundles(session, bundle)
             channel = session.channel(EVALUATION)
-            ours = EvaluationOpening(
-                b"" if kept is None else bytes.fromhex(kept.alignment.summary.union_sha256),
-                most if role.name == "passive" else len(table) + config.alignment.dummies,
-            )
-            theirs = _open(channel, ours, runs)
-            if group is not None:
-                count = _rows_in_union(config, role, table, ours, theirs)
-                aligner = Aligner(role, config, group, session, progress, Laps())
-                kept = _align(aligner, table, count)
-                runs.save_evaluation_union(kept)
-            assert kept is not None
-            _check_shared(kept.alignment)
-            parts = _parts(config, kept, table)
+            meeting = _Meeting(role, config, runs, group, session, channel, progress, people)
+            union = _common_union(meeting, table)
+            runs.begin_evaluation()
+            parts = _parts(config, union, table)
             counted = CountedProgress(progress, session.count_work)
             with counted.step("evaluating") as step:
                 found = role.make_evaluator()(bundle, parts, channel, step)
-            _save(runs, config, role, bundle, kept.alignment, found, session)
+            _save(runs, config, role, bundle, union.alignment, found, session)
+
+        with closing(group):
+            run_with_peer(role, config, stage, work, plaintext=options.plaintext)
     return runs.evaluation
 
 
@@ -204,41 +193,95 @@ def _anew(runs: RunDirectory) -> str:
     )
 
 
+def _people(role: Role, config: PartyConfig, table: _Table) -> int:
+    """As active party: the people we would have scored; else those we can stand in for.
+
+    Raises:
+        ConfigurationError: the table is too small.
+    """
+    if role.name == "active":
+        return len(table) + config.alignment.dummies
+    if config.agreement.evaluation.stand_ins == "once":
+        return most_stand_ins(len(table), config.alignment.dummies)
+    return 0
+
+
 # --- with the peer ---
 
 
-def _open(channel: Channel, ours: EvaluationOpening, runs: RunDirectory) -> EvaluationOpening:
-    """Go on with the union that both have, or make one if neither has.
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """A session, and whose it is."""
+
+    role: Role
+    config: PartyConfig
+    runs: RunDirectory
+    group: Group
+    session: Session
+    channel: Channel
+    progress: Progress
+    people: int
+
+
+def _common_union(meeting: _Meeting, table: _Table) -> EvaluationUnion:
+    """The union that both have, or a new one if it is not too late for that.
 
     Raises:
-        ConfigurationError: only one has, or they are different; both parties raise it.
+        ConfigurationError: it is too late; both parties raise it.
     """
+    runs = meeting.runs
+    kept = runs.load_evaluation_union()
+    ours = _opening(meeting, kept)
+    theirs = _open(meeting, ours, kept)
+    if kept is None or theirs.union_sha256 != ours.union_sha256:
+        kept = _align(meeting, table, _rows_in_union(meeting, table, ours, theirs))
+        runs.save_evaluation_union(kept)
+        # Each is told that the other has saved it, before anything is told of the people in it.
+        _open(meeting, _opening(meeting, kept), kept)
+    return kept
+
+
+def _opening(meeting: _Meeting, kept: EvaluationUnion | None) -> EvaluationOpening:
+    digest = bytes.fromhex(kept.alignment.summary.union_sha256) if kept else b""
+    return EvaluationOpening(digest, meeting.people, meeting.runs.has_begun_evaluation)
+
+
+def _open(
+    meeting: _Meeting, ours: EvaluationOpening, kept: EvaluationUnion | None
+) -> EvaluationOpening:
+    """Compare unions; other ones will do as long as nothing was told of the people in them.
+
+    Raises:
+        ConfigurationError: they are different, and in use, or nobody is shared; both parties raise
+            it.
+    """
+    runs = meeting.runs
 
     def check(theirs: EvaluationOpening) -> None:
-        if ours.union_sha256 != theirs.union_sha256:
+        if ours.union_sha256 == theirs.union_sha256:
+            if kept is not None:
+                _check_shared(kept.alignment)
+        elif ours.begun or theirs.begun:
             raise ConfigurationError(
                 "the two parties do not hold the same alignment of their evaluation tables: "
                 f"restore {runs.evaluation_alignment}, here or there. {_anew(runs)}"
             )
 
-    return exchange(channel, ours, check)
+    return exchange(meeting.channel, ours, check)
 
 
 def _rows_in_union(
-    config: PartyConfig,
-    role: Role,
-    table: _Table,
-    ours: EvaluationOpening,
-    theirs: EvaluationOpening,
+    meeting: _Meeting, table: _Table, ours: EvaluationOpening, theirs: EvaluationOpening
 ) -> int:
     """How many of our people are to be in the union; the others are kept out.
 
     Raises:
         ConfigurationError: too few are left.
     """
+    config = meeting.config
     if config.agreement.evaluation.stand_ins == "repeated":
         return len(table)
-    if role.name == "passive":
+    if meeting.role.name == "passive":
         return len(table) - min(ours.people, theirs.people)
     allowed = theirs.people - config.alignment.dummies
     if allowed < 4:
@@ -250,15 +293,27 @@ def _rows_in_union(
     return min(len(table), allowed)
 
 
-def _align(aligner: Aligner, table: _Table, count: int) -> EvaluationUnion:
-    """The union with `count` of our people, and the secret by which they were chosen."""
-    seed = aligner.config.training.seed
+def _align(meeting: _Meeting, table: _Table, count: int) -> EvaluationUnion:
+    """A union with `count` of our people, and the secret by which they were chosen."""
+    config = meeting.config
+    seed = config.training.seed
     draws = SecretDraws.fresh()
     if seed is not None:
         draws = SecretDraws.from_seed(seed).derive("evaluation")
     rows = random_rows(len(table), count, draws)
     log.info("%s of our %s people to evaluate on take part", f"{count:,}", f"{len(table):,}")
+    aligner = Aligner(
+        meeting.role,
+        config,
+        meeting.group,
+        meeting.session,
+        meeting.progress,
+        Laps(),
+        meeting.runs.work("evaluate"),
+        SecretsInMemory(),
+    )
     some = aligner.align("evaluation", table.ids.take(rows))
+    meeting.runs.drop_work("evaluate")  # another attempt has other people take part
     ranks = np.full(len(table), -1, dtype=np.int64)
     ranks[rows] = some.rank_of_row
     summary = replace(some.summary, rows=len(table), table_fingerprint=fingerprint(table.ids))
@@ -323,7 +378,7 @@ def _save(
     )
     if report.warning:
         log.warning("%s", report.warning)
-    with runs.replacing(runs.evaluation) as folder:
+    with runs.finishing("evaluate") as folder:
         _write_json(folder / "evaluation.json", report.to_json())
         (folder / "report.html").write_text(render(report), encoding="utf-8")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 #: Raised with every change of the messages or of their order.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+
+#: Bytes; in a message that came, a view of what was received.
+Data = bytes | memoryview
 
 #: No message is larger; a set travels in chunks below it.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
@@ -48,6 +51,8 @@ class Hello(Control):
     release: str
     agreement: str
     stage: str
+    #: Whether the sender has its own result of that stage.
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +67,37 @@ class Abort(Control):
     """The sender stops, and why."""
 
     reason: str
+    #: Whether it is likely to come back by itself: it was stopped, it did not fail.
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Goodbye(Control):
     """The sender has all it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnionOpening:
+    """What the sender has of a union that was begun before, and the size of its own set."""
+
+    #: Names that union; empty without one.
+    token: bytes
+    #: The first steps of the exchanges that it has finished.
+    finished: tuple[int, ...]
+    size: int
+    #: What the receiver's sealed secrets open with; empty if the sender does not have it.
+    kept_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UnionTerms:
+    """Whether the sender goes on with that union; both do, or neither."""
+
+    goes_on: bool
+    #: The sender's part of the name of a new union.
+    nonce: bytes
+    #: What the sender's sealed secrets open with, for the receiver to keep in memory.
+    sealing_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +130,6 @@ class TrainingOpening:
     """What the sender can resume, and its commitment to a nonce."""
 
     union_sha256: bytes
-    resume: bool
     run: bytes
     steps: tuple[int, ...]
     commitment: bytes
@@ -118,7 +148,7 @@ class EmbeddingBlock:
 
     step: int
     start: int
-    values: bytes
+    values: Data
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +157,7 @@ class GradientBlock:
 
     step: int
     start: int
-    values: bytes
+    values: Data
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +232,8 @@ class EvaluationOpening:
 
     union_sha256: bytes
     people: int
+    #: Whether the sender has told anything of people in that union: then there is to be no other.
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +253,8 @@ Message = (
     | Heartbeat
     | Abort
     | Goodbye
+    | UnionOpening
+    | UnionTerms
     | SetHeader
     | SetChunk
     | UnionDigest

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from florist.common.config import PartyConfig
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.groups.group import Elements, Group
     from florist.common.progress import Progress, StepProgress
     from florist.common.psu.alignment import UnionView
-    from florist.common.psu.keys import Keys
+    from florist.common.psu.work import UnionWork
     from florist.common.train_session import HalfSetup
     from florist.common.training.loop import Half, Run
 
@@ -28,11 +27,12 @@ class Role:
     """One of the two. Stages are written once, over this."""
 
     name: RoleName
-    #: Meets the peer, with mutual TLS unless `plaintext`; the link ends with the context.
-    connect: Callable[[PartyConfig, bool], AbstractContextManager[Link]]
+    #: Meets the peer, with mutual TLS unless `plaintext`, within so many seconds; the link ends
+    #: with the context.
+    connect: Callable[[PartyConfig, bool, float], AbstractContextManager[Link]]
     #: The role's half of the model; a function, so that aligning does not load torch.
     make_half: Callable[[], Callable[[HalfSetup, Channel, Run], Half[Any]]]
-    run_psu: Callable[[Link, Group, Elements, Keys, Progress, str], UnionView]
+    run_psu: Callable[[Link, UnionWork, Progress, str], UnionView]
     #: The role's part in an evaluation, with its own kind of bundle; a function, likewise.
     make_evaluator: Callable[
         [], Callable[[Any, EvaluationParts, Channel, StepProgress], Evaluation | None]

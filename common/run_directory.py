@@ -5,6 +5,7 @@
         train/             and test/, where there is a test table
           alignment.json   sizes, digest of U, agreement, timings, traffic
           ranks.parquet    one row per row of the party's own table: its position in U
+      .alignment-work/     while aligning is under way: finished exchanges, to go on from
       checkpoints/         while training is under way
       audit/               what the self-audit finds, while it is under way and afterwards
       training/            this party's half of the model with its preprocessing, figures, report
@@ -12,11 +13,12 @@
         alignment.json     as above, of the evaluation tables
         ranks.parquet      as above; -1 for rows that were kept out of the union
         draws.key          the secret behind this party's choices, so that they stay the same
+        begun              once anything was told of people in this union
       evaluation/          what the model is worth, estimated without knowing who is shared
       serving/             where it serves: `secret`, behind its stand-ins; the HTTP service's token
 
 Nothing but `draws.key` and the files of `serving` is secret, and nothing tells which own people the
-peer also has.
+peer also has. The exponents in `.alignment-work` are sealed under a key that only the peer holds.
 """
 
 from __future__ import annotations
@@ -31,15 +33,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from florist.common.stage import StageName
 
 #: The tables that are aligned, each by a union of its own.
 TableName = Literal["train", "test", "evaluation"]
@@ -48,6 +54,18 @@ TableName = Literal["train", "test", "evaluation"]
 FORMAT = 1
 
 _KEY = "draws.key"
+
+#: Beside the evaluation union once it has been used.
+_BEGUN = "begun"
+
+#: In a stage's result while the peer may not have its own.
+_PENDING = ".pending"
+
+_RESULTS: dict[StageName, str] = {
+    "align": "alignment",
+    "train": "training",
+    "evaluate": "evaluation",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +94,9 @@ class AlignmentSummary:
     bytes_received: int
 
 
+_SUMMARY = TypeAdapter(AlignmentSummary)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
     """What the next stage needs: `rank_of_row[i]` is the position in `U` of own table row `i`."""
@@ -101,6 +122,22 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def result(self, stage: StageName) -> Path:
+        """Where a stage's result is, once it is finished."""
+        return self.path / _RESULTS[stage]
+
+    def pending(self, stage: StageName) -> Path:
+        """Is there while the peer may not have its own result of that stage."""
+        return self.result(stage) / _PENDING
+
+    def work(self, stage: StageName) -> Path:
+        """What the unions of a stage go on from after a loss; gone when the stage is over."""
+        return self.path / f".{_RESULTS[stage]}-work"
+
+    def drop_work(self, stage: StageName) -> None:
+        """Both parties have their results of the stage, or begin anew."""
+        shutil.rmtree(self.work(stage), ignore_errors=True)
 
     @property
     def alignment(self) -> Path:
@@ -151,18 +188,9 @@ class RunDirectory:
                 ) from None
             yield
 
-    def refuse_finished(self, stage: Path, *, force: bool) -> None:
-        """Raise if `stage` is there already and may not be replaced."""
-        if stage.exists() and not force:
-            raise ConfigurationError(
-                f"{stage} holds a finished result; name another run_directory, "
-                "or replace it with --force"
-            )
-
-    def save_alignments(self, alignments: dict[TableName, Alignment], *, force: bool) -> None:
+    def save_alignments(self, alignments: dict[TableName, Alignment]) -> None:
         """Write the results whole: first aside, then moved into place."""
-        self.refuse_finished(self.alignment, force=force)
-        with self.replacing(self.alignment) as folder:
+        with self.finishing("align") as folder:
             for table, alignment in alignments.items():
                 (folder / table).mkdir()
                 _write_alignment(folder / table, alignment)
@@ -174,6 +202,14 @@ class RunDirectory:
             key = folder / _KEY
             key.touch(mode=0o600)
             key.write_bytes(union.secret)
+
+    def begin_evaluation(self) -> None:
+        """From now on there is to be no other evaluation union: people in it are told of."""
+        (self.evaluation_alignment / _BEGUN).touch()
+
+    @property
+    def has_begun_evaluation(self) -> bool:
+        return (self.evaluation_alignment / _BEGUN).exists()
 
     def load_evaluation_union(self) -> EvaluationUnion | None:
         """The one of an earlier evaluation, if any.
@@ -203,37 +239,40 @@ class RunDirectory:
         try:
             facts = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
             stored = pq.read_table(folder / "ranks.parquet")
+            return _alignment(facts, stored, folder)
         except FileNotFoundError:
             raise ConfigurationError(
                 f"{self.path} holds no finished alignment of the {table} table; run "
                 "`florist-party --stage align` first"
             ) from None
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
             raise ConfigurationError(
                 f"{folder} cannot be read ({type(error).__name__}); align again"
             ) from None
-        if facts.get("format") != FORMAT:
-            raise ConfigurationError(
-                f"{folder} was written in format {facts.get('format')}, this release reads "
-                f"{FORMAT}; align again"
-            )
-        ranks = stored.column("rank").to_numpy().astype(np.int64, copy=False)
-        return Alignment(AlignmentSummary(**facts), ranks)
 
     def load_history(self) -> dict[str, Any]:
         """The record of a finished training run.
 
         Raises:
-            ConfigurationError: there is none.
+            ConfigurationError: there is none, or it is damaged.
         """
+        path = self.training / "history.json"
         try:
-            text = (self.training / "history.json").read_text(encoding="utf-8")
+            history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except OSError:
             raise ConfigurationError(
                 f"{self.path} holds no finished training; run `florist-party --stage train` first"
             ) from None
-        history: dict[str, Any] = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ConfigurationError(f"{path} is damaged; restore it or train again") from None
         return history
+
+    @contextmanager
+    def finishing(self, stage: StageName) -> Iterator[Path]:
+        """A new folder that becomes the stage's result if the block ends well; the peer's pends."""
+        with self.replacing(self.result(stage)) as folder:
+            yield folder
+            (folder / _PENDING).touch()
 
     @contextmanager
     def replacing(self, target: Path) -> Iterator[Path]:
@@ -257,6 +296,26 @@ class RunDirectory:
             raise _unwritable(target, error) from None
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _alignment(facts: Any, stored: pa.Table, folder: Path) -> Alignment:  # noqa: ANN401 - JSON
+    """What two files hold, if it can be an alignment; else raises ValueError or KeyError."""
+    if not isinstance(facts, dict):
+        raise ValueError("no object")  # noqa: TRY004 - the file's content, not a caller's mistake
+    if facts.get("format") != FORMAT:
+        raise ConfigurationError(
+            f"{folder} was written in format {facts.get('format')}, this release reads "
+            f"{FORMAT}; align again"
+        )
+    summary = _SUMMARY.validate_python(facts)
+    bytes.fromhex(summary.union_sha256)
+    column = stored.column("rank")
+    if column.type != pa.int64() or column.null_count:
+        raise ValueError("no ranks")
+    ranks = column.to_numpy()
+    if len(ranks) and not -1 <= ranks.min() <= ranks.max() < summary.union_size:
+        raise ValueError("ranks outside the union")
+    return Alignment(summary, ranks)
 
 
 def _write_alignment(folder: Path, alignment: Alignment) -> None:

@@ -33,6 +33,7 @@ from florist.common.messages import (
     Heartbeat,
     Hello,
 )
+from florist.common.stage import STAGES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -58,8 +59,20 @@ class Patience:
     stall: float = 1800.0
 
 
-class PeerOnlyChecks(Exception):  # noqa: N818 - not an error: the peer runs `florist preflight`
-    """The agreements are equal, and the peer has left again."""
+class NothingToRun(Exception):  # noqa: N818 - not an error
+    """The agreements are equal, but the two do not run a stage together now."""
+
+
+class PeerOnlyChecks(NothingToRun):
+    """The peer runs `florist preflight`, and has left again."""
+
+
+class StageIsOver(NothingToRun):
+    """The peer has its result of this stage, and so have we."""
+
+
+class PeerIsBehind(NothingToRun):
+    """The peer learns only now that an earlier stage is over, and comes again for this one."""
 
 
 class Session:
@@ -94,7 +107,7 @@ class Session:
     def fail(self, error: FloristError) -> None:
         """Tell the peer why, then end the link here. The first error wins."""
         if self._link.failure is None and not isinstance(error, PeerFailed | TransportError):
-            self._say_farewell(Abort(error.for_peer[:REASON_LIMIT]))
+            self._say_farewell(Abort(error.for_peer[:REASON_LIMIT], error.returns))
         self._link.fail(error)
 
     def close(self) -> None:
@@ -110,7 +123,7 @@ class Session:
     def __enter__(self) -> Self:
         try:
             self._handshake()
-        except PeerOnlyChecks:
+        except NothingToRun:
             self._say_farewell(Goodbye())
             self.close()
             raise
@@ -146,8 +159,8 @@ class Session:
         match message:
             case Hello() as theirs:
                 _compare(self._hello, theirs)
-            case Abort(reason):
-                raise _peer_failed(reason)
+            case Abort() as abort:
+                raise _peer_failed(abort)
             case _:
                 raise ProtocolViolation("the peer's first message is no greeting")
 
@@ -187,8 +200,8 @@ class Session:
                 return True
             case Goodbye():
                 self._peer_done.set()
-            case Abort(reason):
-                self._link.fail(_peer_failed(reason))
+            case Abort() as abort:
+                self._link.fail(_peer_failed(abort))
             case _:
                 self.fail(ProtocolViolation("the peer greeted twice"))
         return False
@@ -233,9 +246,11 @@ class _Counter:
             self.value += amount
 
 
-def make_hello(role: str, release: str, agreement: str, stage: str) -> Hello:
-    """What this party says first."""
-    return Hello(PROTOCOL_VERSION, role, release, agreement, stage)
+def make_hello(
+    role: str, release: str, agreement: str, stage: str, *, finished: bool = False
+) -> Hello:
+    """What this party says first; `finished` if it has its result of the stage."""
+    return Hello(PROTOCOL_VERSION, role, release, agreement, stage, finished)
 
 
 def _compare(ours: Hello, theirs: Hello) -> None:
@@ -244,7 +259,7 @@ def _compare(ours: Hello, theirs: Hello) -> None:
     Raises:
         ConfigurationError: other protocol, same role, other stage.
         AgreementMismatch: field by field.
-        PeerOnlyChecks: all is well, but the peer is not here to run.
+        NothingToRun: all is well, but there is nothing to run together now.
     """
     if theirs.protocol != ours.protocol:
         raise ConfigurationError(
@@ -257,17 +272,33 @@ def _compare(ours: Hello, theirs: Hello) -> None:
         )
     if found := differences(ours.agreement, theirs.agreement):
         raise AgreementMismatch(found)
-    if theirs.stage == PREFLIGHT != ours.stage:
+    if ours.stage != PREFLIGHT:
+        _compare_stages(ours, theirs)
+
+
+def _compare_stages(ours: Hello, theirs: Hello) -> None:
+    """Each party names the first stage that is not over for it; mostly it is the same one."""
+    if theirs.stage == PREFLIGHT:
         raise PeerOnlyChecks
-    if ours.stage not in (PREFLIGHT, theirs.stage):
-        raise ConfigurationError(
-            f"--stage {ours.stage} here, --stage {_shown(theirs.stage)} at the peer: "
-            "start both with the same"
-        )
+    if theirs.stage == ours.stage:
+        if ours.finished and theirs.finished:
+            raise StageIsOver
+        return
+    order: dict[str, int] = {stage: place for place, stage in enumerate(STAGES)}
+    if ours.stage in order and theirs.stage in order:
+        behind = ours if order[ours.stage] < order[theirs.stage] else theirs
+        if behind.finished:
+            raise StageIsOver if behind is ours else PeerIsBehind
+    raise ConfigurationError(
+        f"--stage {ours.stage} here, --stage {_shown(theirs.stage)} at the peer: start both with "
+        "the same; if one has lost what it had finished, restore it, or start both with --force"
+    )
 
 
-def _peer_failed(reason: str) -> PeerFailed:
-    return PeerFailed(f"the peer stopped: {_shown(reason) or 'it gave no reason'}")
+def _peer_failed(abort: Abort) -> PeerFailed:
+    return PeerFailed(
+        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}", returns=abort.returns
+    )
 
 
 def _shown(text: str) -> str:

@@ -5,6 +5,7 @@ Knows neither files nor gRPC: the command, the tests and simulations all come th
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from florist.common.channel.channel import Channel, Link
     from florist.common.progress import Progress
     from florist.common.role import RoleName
-    from florist.common.training.checkpoint import CheckpointStore
     from florist.common.training.parts import TrainingParts
+    from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.settings import Model, Optimiser
+
+
+log = logging.getLogger("florist.train")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -58,10 +62,9 @@ class RunSetup:
     """All that a run is made from, besides the half."""
 
     union_sha256: bytes
-    store: CheckpointStore
+    store: RunCheckpoints
     #: Of agreement, union and table: a checkpoint of another is refused.
     identity: dict[str, str]
-    resume: bool = False
     #: Fixed in experiments; None takes the operating system's randomness.
     seed: int | None = None
     on_checkpoint: Callable[[History], None] = _nothing
@@ -90,7 +93,7 @@ def train_with_peer(
     """Open a run with the peer, or go on with one, and train to its end.
 
     Raises:
-        ConfigurationError: checkpoints are in the way, or are of another agreement or table.
+        ConfigurationError: the checkpoints are of another agreement or table.
         StoppedByPolicy: the self-audit found more than its plan allows.
     """
     agreement = half_setup.parts.agreement
@@ -101,12 +104,12 @@ def train_with_peer(
         channel,
         role,
         run_setup.union_sha256,
-        resume=run_setup.resume,
         have=have,
         nonce=None if run_setup.seed is None else draws.derive("nonce").secret,
     )
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
+        log.info("going on from step %d", opened.first_step)
         draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
     schedule = Schedule(
         opened.seed,
@@ -117,7 +120,13 @@ def train_with_peer(
     audit = begin_audit(
         run_setup.audit,
         Beginning(
-            role, half_setup.parts, schedule, draws, opened.first_step, run_setup.union_sha256
+            role,
+            half_setup.parts,
+            schedule,
+            draws,
+            opened.first_step,
+            run_setup.union_sha256,
+            opened.resumed,
         ),
     )
     run = Run(
@@ -129,6 +138,7 @@ def train_with_peer(
         identity=run_setup.identity,
         on_checkpoint=run_setup.on_checkpoint,
         after_step=audit.after_step if audit else _go_on,
+        audit=audit.record if audit else None,
     )
     half = make_half(half_setup, audit.watch(channel) if audit else channel, run)
     if checkpoint is None:
@@ -141,19 +151,14 @@ def train_with_peer(
 
 
 def resumable(setup: RunSetup) -> Resumable | None:
-    """The run that is on disk, which must be ours to go on with.
+    """The run that is on disk, if any, which must be ours to go on with.
 
     Raises:
-        ConfigurationError: it is not, or nobody asked to go on.
+        ConfigurationError: it is not.
     """
     steps = setup.store.steps()
     if not steps:
         return None
-    if not setup.resume:
-        raise ConfigurationError(
-            f"{setup.store.directory} holds checkpoints of a run that did not end; go on with "
-            "--resume on both sides, or start anew with --force"
-        )
     newest = setup.store.load(max(steps))
     for what, ours in setup.identity.items():
         if newest.facts["identity"].get(what) != ours:

@@ -15,14 +15,14 @@ from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import fingerprint, read_table
 from florist.common.errors import ConfigurationError
-from florist.common.meeting import meet
 from florist.common.progress import CountedProgress
 from florist.common.psu.alignment import Sizes
 from florist.common.release import RELEASE
 from florist.common.run_directory import RunDirectory
+from florist.common.stage import Stage
+from florist.common.survival import run_with_peer
 from florist.common.train_session import HalfSetup, RunSetup, resumable, train_with_peer
 from florist.common.training.blocks import check_block_size
-from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.devices import deterministic, pick_device, set_threads
 from florist.common.training.event_files import EventFiles
 from florist.common.training.feed import Membership
@@ -30,6 +30,7 @@ from florist.common.training.half_state import group
 from florist.common.training.opening import run_name
 from florist.common.training.parts import TableParts, TrainingParts
 from florist.common.training.report import Report, render
+from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.synthetic_labels import label_strategy
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from florist.common.agreement import TrainingAgreement
-    from florist.common.align_stage import StageOptions
     from florist.common.config import PartyConfig
     from florist.common.data.features import Features
     from florist.common.data.labels import Labels
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from florist.common.role import Role
     from florist.common.run_directory import Alignment, TableName
     from florist.common.session import Session
+    from florist.common.stage import StageOptions
     from florist.common.train_session import Trained
     from florist.common.training.history import History
 
@@ -53,8 +54,6 @@ log = logging.getLogger("florist.train")
 
 #: Below so many, a warning says how to get more.
 FEW_STEPS = 100
-
-STAGE = "train"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -73,15 +72,14 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
     Tables, settings, checkpoints and results in the way are checked before the peer is called.
     """
     runs = RunDirectory(config.run_directory)
+    stage = Stage(runs, "train", force=options.force)
     with runs.locked():
         # Two at least: the peer may have been stopped one behind.
-        store = CheckpointStore(runs.checkpoints, config.training.checkpoint_keep)
-        # A result beside checkpoints is that of a run whose peer was stopped before it had its own.
-        goes_on = options.resume and bool(store.steps())
-        runs.refuse_finished(runs.training, force=options.force or goes_on)
+        store = RunCheckpoints(runs.checkpoints, config.training.checkpoint_keep)
+        stage.refuse_over()
         check_settings(role, config)
         prepared = prepare(role, config, runs)
-        if options.force and not options.resume:
+        if options.force:
             store.clear()
         half_setup = HalfSetup(
             prepared.parts,
@@ -98,18 +96,20 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
                 "union": prepared.alignment.summary.union_sha256,
                 "table": prepared.alignment.summary.table_fingerprint,
             },
-            resume=options.resume,
             seed=config.training.seed,
             on_checkpoint=_watch(config, runs),
             audit=AuditPlan(config.audit, AuditFolder(runs.audit)),
         )
         resumable(run_setup)
-        with meet(role, config, STAGE, plaintext=options.plaintext) as session:
+
+        def work(session: Session) -> None:
             counted = CountedProgress(progress, session.count_work)
             trained = train_with_peer(
                 session, role.name, role.make_half(), half_setup, run_setup, counted
             )
             _save(runs, config, prepared, trained, session, role)
+
+        run_with_peer(role, config, stage, work, plaintext=options.plaintext)
         store.clear()
     return runs.training
 
@@ -281,7 +281,7 @@ def _save(
         calibration=trained.half.calibration(),
         class_names=prepared.class_names,
     )
-    with runs.replacing(runs.training) as folder:
+    with runs.finishing("train") as folder:
         save_bundle(folder, contents, session)
         _write_json(
             folder / "metrics.json",

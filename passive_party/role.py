@@ -27,8 +27,12 @@ log = logging.getLogger("florist.passive")
 
 
 @contextmanager
-def dial_peer(config: PartyConfig, *, plaintext: bool, timeout: float) -> Iterator[Link]:
-    """Dial the peer's address, for `timeout` seconds if need be."""
+def dial_peer(
+    config: PartyConfig,
+    plaintext: bool,  # noqa: FBT001
+    timeout: float,
+) -> Iterator[Link]:
+    """Dial the peer's address until it is up, for `timeout` seconds at most."""
     credentials = own_credentials(config, plaintext=plaintext)
     link = dial(
         config.network.address,
@@ -41,13 +45,6 @@ def dial_peer(config: PartyConfig, *, plaintext: bool, timeout: float) -> Iterat
         yield link
     finally:
         link.close()
-
-
-@contextmanager
-def reach_peer(config: PartyConfig, plaintext: bool) -> Iterator[Link]:  # noqa: FBT001
-    """Dial until the peer is up, or our patience ends."""
-    with dial_peer(config, plaintext=plaintext, timeout=config.patience.connect) as link:
-        yield link
 
 
 def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
@@ -64,4 +61,4 @@ def _make_evaluator() -> Callable[
     return evaluate_passive
 
 
-PASSIVE = Role("passive", reach_peer, _make_half, run_psu, _make_evaluator)
+PASSIVE = Role("passive", dial_peer, _make_half, run_psu, _make_evaluator)

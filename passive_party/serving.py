@@ -25,7 +25,7 @@ import torch
 from florist.common.bundle import load_bundle
 from florist.common.channel.grpc_prediction_client import PredictionLine
 from florist.common.config import load_config
-from florist.common.data.row_encoder import RowEncoder
+from florist.common.data.row_encoder import BadRow, RowEncoder
 from florist.common.data.tables import rows_without_ids
 from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.meeting import own_credentials
@@ -74,8 +74,8 @@ class PredictionClient:
         training = bundle.agreement.training
         self._bundle = bundle
         self._line = line
-        self._max_rows = terms.max_rows
         self._wire = Wire(training.wire_type, training.cut_width)
+        self._max_rows = min(terms.max_rows, self._wire.rows_per_message)
         self._classes = 1 if training.classes == 2 else training.classes
         self._people = people
         self._asking = Lock()
@@ -185,7 +185,7 @@ class PredictionClient:
         """Predictions for people of our own aligned table, each hidden in the group of its UID.
 
         Raises:
-            BadRow: an ID is not in the table.
+            BadRow: an ID is not in the table, or is no text.
             ConfigurationError: the peer has no features of its own: give rows instead.
         """
         if self._people is None:
@@ -193,7 +193,10 @@ class PredictionClient:
                 "the peer has no features of its own: ask for predictions of rows, not of IDs"
             )
         if not isinstance(ids, pa.ChunkedArray):
-            ids = pa.chunked_array([pa.array(ids, pa.string())])
+            try:
+                ids = pa.chunked_array([pa.array(ids, pa.string())])
+            except UnicodeEncodeError:
+                raise BadRow("an ID holds half a character (a lone surrogate)") from None
         people, ranks = self._people, self._people.ranks(ids)
         with self._asking:
             groups = people.unknown_groups(ranks)
@@ -261,16 +264,15 @@ class PredictionClient:
             if is_last:
                 yield np.concatenate(answered)
                 answered.clear()
-        if answered or sent:
-            raise ProtocolViolation("the peer ended its answers early")
 
     def _probabilities(self, reply: PredictionReply, rows: int) -> Probabilities:
-        values = np.frombuffer(reply.probabilities, "<f4")
-        if len(values) != rows * self._classes:
+        numbers = rows * self._classes
+        if len(reply.probabilities) != 4 * numbers:
             raise ProtocolViolation(
-                f"the peer answered {rows} rows with {len(values)} numbers instead of "
-                f"{rows * self._classes}"
+                f"the peer answered {rows} rows with {len(reply.probabilities)} bytes instead of "
+                f"{numbers} numbers of 4"
             )
+        values = np.frombuffer(reply.probabilities, "<f4")
         if not (values.min() >= 0 and values.max() <= 1):  # NaN is neither
             raise ProtocolViolation("the peer's answer holds what is no probability")
         return self._shaped(values)

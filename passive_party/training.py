@@ -87,6 +87,8 @@ class PassiveHalf:
         )
         self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
         self._average = WeightAverage(model, on=agreement.averaging)
+        #: False while a step changes the state.
+        self.is_whole = True
         whole_batch = label_strategy(agreement.labels.strategy, agreement.classes).needs_whole_batch
         self._window = agreement.batch_size if whole_batch else WINDOW
 
@@ -115,9 +117,11 @@ class PassiveHalf:
             sent.append((part, embedding))
         for part, embedding in sent:
             self._backward(position, batch, part, embedding)  # ⟸ g
+        self.is_whole = False
         self._optimisers.step()
         self._average.update()
         self._run.history.rows += len(batch)
+        self.is_whole = True
 
     def _forward(
         self, position: Position, batch: PassiveBatch
@@ -161,6 +165,7 @@ class PassiveHalf:
     ) -> Tensor:
         """The batch's embeddings with the synthetic ones in their places."""
         assert isinstance(self._strategy, EmbeddingStrategy)
+        self.is_whole = False  # the strategy learns what real embeddings are like
         synthetic = self._strategy.embeddings(
             embeddings[batch.is_real].cpu(),
             int((~batch.is_real).sum()),

@@ -24,57 +24,61 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66lorist/protos/florist.proto\x12\x07\x66lorist\"\xc1\x05\n\x08\x45nvelope\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x0e.florist.HelloH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.florist.HeartbeatH\x00\x12\x1f\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x0e.florist.AbortH\x00\x12#\n\x07goodbye\x18\x04 \x01(\x0b\x32\x10.florist.GoodbyeH\x00\x12(\n\nset_header\x18\n \x01(\x0b\x32\x12.florist.SetHeaderH\x00\x12&\n\tset_chunk\x18\x0b \x01(\x0b\x32\x11.florist.SetChunkH\x00\x12,\n\x0cunion_digest\x18\x0c \x01(\x0b\x32\x14.florist.UnionDigestH\x00\x12\x34\n\x10training_opening\x18\x14 \x01(\x0b\x32\x18.florist.TrainingOpeningH\x00\x12,\n\x0cnonce_reveal\x18\x15 \x01(\x0b\x32\x14.florist.NonceRevealH\x00\x12\x32\n\x0f\x65mbedding_block\x18\x16 \x01(\x0b\x32\x17.florist.EmbeddingBlockH\x00\x12\x30\n\x0egradient_block\x18\x17 \x01(\x0b\x32\x16.florist.GradientBlockH\x00\x12.\n\repoch_summary\x18\x18 \x01(\x0b\x32\x15.florist.EpochSummaryH\x00\x12,\n\x0c\x62undle_offer\x18\x1e \x01(\x0b\x32\x14.florist.BundleOfferH\x00\x12\x38\n\x12\x65valuation_opening\x18\x1f \x01(\x0b\x32\x1a.florist.EvaluationOpeningH\x00\x12\x38\n\x12\x65valuation_summary\x18  \x01(\x0b\x32\x1a.florist.EvaluationSummaryH\x00\x42\t\n\x07message\"Z\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x11\n\tagreement\x18\x04 \x01(\t\x12\r\n\x05stage\x18\x05 \x01(\t\"\x19\n\tHeartbeat\x12\x0c\n\x04work\x18\x01 \x01(\x04\"\x17\n\x05\x41\x62ort\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\t\n\x07Goodbye\"7\n\tSetHeader\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"H\n\x08SetChunk\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x10\n\x08\x65lements\x18\x03 \x01(\x0c\"+\n\x0bUnionDigest\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\"g\n\x0fTrainingOpening\x12\x14\n\x0cunion_sha256\x18\x01 \x01(\x0c\x12\x0e\n\x06resume\x18\x02 \x01(\x08\x12\x0b\n\x03run\x18\x03 \x01(\x0c\x12\r\n\x05steps\x18\x04 \x03(\x04\x12\x12\n\ncommitment\x18\x05 \x01(\x0c\"\x1c\n\x0bNonceReveal\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"=\n\x0e\x45mbeddingBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"<\n\rGradientBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"\x83\x01\n\x0c\x45pochSummary\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x10\n\x03\x61uc\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03\x61\x63\x65\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08log_loss\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_aucB\x06\n\x04_aceB\x0b\n\t_log_loss\"?\n\x0b\x42undleOffer\x12\x0b\n\x03run\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\x13\n\x0bpeer_digest\x18\x03 \x01(\x0c\"9\n\x11\x45valuationOpening\x12\x14\n\x0cunion_sha256\x18\x01 \x01(\x0c\x12\x0e\n\x06people\x18\x02 \x01(\x04\"\xe7\x01\n\x11\x45valuationSummary\x12\x10\n\x03\x61uc\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tauc_error\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03\x61\x63\x65\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tace_error\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x15\n\x08log_loss\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1b\n\x0elog_loss_error\x18\x06 \x01(\x01H\x05\x88\x01\x01\x42\x06\n\x04_aucB\x0c\n\n_auc_errorB\x06\n\x04_aceB\x0c\n\n_ace_errorB\x0b\n\t_log_lossB\x11\n\x0f_log_loss_error\"\x80\x01\n\x0cServingOffer\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07release\x18\x02 \x01(\t\x12\x11\n\tagreement\x18\x03 \x01(\t\x12$\n\x06\x62undle\x18\x04 \x01(\x0b\x32\x14.florist.BundleOffer\x12\x14\n\x0cunion_sha256\x18\x05 \x01(\x0c\"n\n\x0cServingTerms\x12$\n\x05offer\x18\x01 \x01(\x0b\x32\x15.florist.ServingOffer\x12\r\n\x05model\x18\x02 \x01(\t\x12\x10\n\x08max_rows\x18\x03 \x01(\r\x12\x17\n\x0frows_per_minute\x18\x04 \x01(\x04\"E\n\x11PredictionRequest\x12\x12\n\nembeddings\x18\x01 \x01(\x0c\x12\x12\n\x05group\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_group\"(\n\x0fPredictionReply\x12\x15\n\rprobabilities\x18\x01 \x01(\x0c*\xd7\x02\n\x04Step\x12\x14\n\x10STEP_UNSPECIFIED\x10\x00\x12\x1d\n\x19STEP_3_ACTIVE_FIRST_ROUND\x10\x03\x12\"\n\x1eSTEP_4_ACTIVE_FIRST_ROUND_BACK\x10\x04\x12\x1e\n\x1aSTEP_5_PASSIVE_FIRST_ROUND\x10\x05\x12#\n\x1fSTEP_6_PASSIVE_FIRST_ROUND_BACK\x10\x06\x12\x17\n\x13STEP_8_SECOND_ROUND\x10\x08\x12\x1c\n\x18STEP_9_SECOND_ROUND_BACK\x10\t\x12\x1a\n\x16STEP_11_ACTIVE_HASHING\x10\x0b\x12\x1f\n\x1bSTEP_11_ACTIVE_HASHING_BACK\x10o\x12\x1b\n\x17STEP_12_PASSIVE_HASHING\x10\x0c\x12 \n\x1cSTEP_12_PASSIVE_HASHING_BACK\x10p2?\n\x07\x46lorist\x12\x34\n\x08\x43onverse\x12\x11.florist.Envelope\x1a\x11.florist.Envelope(\x01\x30\x01\x32\xce\x01\n\nPrediction\x12\x34\n\x04Open\x12\x15.florist.ServingOffer\x1a\x15.florist.ServingTerms\x12?\n\x07Predict\x12\x1a.florist.PredictionRequest\x1a\x18.florist.PredictionReply\x12I\n\rPredictStream\x12\x1a.florist.PredictionRequest\x1a\x18.florist.PredictionReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66lorist/protos/florist.proto\x12\x07\x66lorist\"\x9d\x06\n\x08\x45nvelope\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x0e.florist.HelloH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.florist.HeartbeatH\x00\x12\x1f\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x0e.florist.AbortH\x00\x12#\n\x07goodbye\x18\x04 \x01(\x0b\x32\x10.florist.GoodbyeH\x00\x12(\n\nset_header\x18\n \x01(\x0b\x32\x12.florist.SetHeaderH\x00\x12&\n\tset_chunk\x18\x0b \x01(\x0b\x32\x11.florist.SetChunkH\x00\x12,\n\x0cunion_digest\x18\x0c \x01(\x0b\x32\x14.florist.UnionDigestH\x00\x12.\n\runion_opening\x18\r \x01(\x0b\x32\x15.florist.UnionOpeningH\x00\x12*\n\x0bunion_terms\x18\x0e \x01(\x0b\x32\x13.florist.UnionTermsH\x00\x12\x34\n\x10training_opening\x18\x14 \x01(\x0b\x32\x18.florist.TrainingOpeningH\x00\x12,\n\x0cnonce_reveal\x18\x15 \x01(\x0b\x32\x14.florist.NonceRevealH\x00\x12\x32\n\x0f\x65mbedding_block\x18\x16 \x01(\x0b\x32\x17.florist.EmbeddingBlockH\x00\x12\x30\n\x0egradient_block\x18\x17 \x01(\x0b\x32\x16.florist.GradientBlockH\x00\x12.\n\repoch_summary\x18\x18 \x01(\x0b\x32\x15.florist.EpochSummaryH\x00\x12,\n\x0c\x62undle_offer\x18\x1e \x01(\x0b\x32\x14.florist.BundleOfferH\x00\x12\x38\n\x12\x65valuation_opening\x18\x1f \x01(\x0b\x32\x1a.florist.EvaluationOpeningH\x00\x12\x38\n\x12\x65valuation_summary\x18  \x01(\x0b\x32\x1a.florist.EvaluationSummaryH\x00\x42\t\n\x07message\"l\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x11\n\tagreement\x18\x04 \x01(\t\x12\r\n\x05stage\x18\x05 \x01(\t\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"\x19\n\tHeartbeat\x12\x0c\n\x04work\x18\x01 \x01(\x04\"(\n\x05\x41\x62ort\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07returns\x18\x02 \x01(\x08\"\t\n\x07Goodbye\"O\n\x0cUnionOpening\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x10\n\x08\x66inished\x18\x02 \x03(\r\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x10\n\x08kept_key\x18\x04 \x01(\x0c\"A\n\nUnionTerms\x12\x0f\n\x07goes_on\x18\x01 \x01(\x08\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12\x13\n\x0bsealing_key\x18\x03 \x01(\x0c\"7\n\tSetHeader\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"H\n\x08SetChunk\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x10\n\x08\x65lements\x18\x03 \x01(\x0c\"+\n\x0bUnionDigest\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\"]\n\x0fTrainingOpening\x12\x14\n\x0cunion_sha256\x18\x01 \x01(\x0c\x12\x0b\n\x03run\x18\x03 \x01(\x0c\x12\r\n\x05steps\x18\x04 \x03(\x04\x12\x12\n\ncommitment\x18\x05 \x01(\x0cJ\x04\x08\x02\x10\x03\"\x1c\n\x0bNonceReveal\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"=\n\x0e\x45mbeddingBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"<\n\rGradientBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"\x83\x01\n\x0c\x45pochSummary\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x10\n\x03\x61uc\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03\x61\x63\x65\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08log_loss\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_aucB\x06\n\x04_aceB\x0b\n\t_log_loss\"?\n\x0b\x42undleOffer\x12\x0b\n\x03run\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\x13\n\x0bpeer_digest\x18\x03 \x01(\x0c\"H\n\x11\x45valuationOpening\x12\x14\n\x0cunion_sha256\x18\x01 \x01(\x0c\x12\x0e\n\x06people\x18\x02 \x01(\x04\x12\r\n\x05\x62\x65gun\x18\x03 \x01(\x08\"\xe7\x01\n\x11\x45valuationSummary\x12\x10\n\x03\x61uc\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tauc_error\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x03\x61\x63\x65\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x16\n\tace_error\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x15\n\x08log_loss\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1b\n\x0elog_loss_error\x18\x06 \x01(\x01H\x05\x88\x01\x01\x42\x06\n\x04_aucB\x0c\n\n_auc_errorB\x06\n\x04_aceB\x0c\n\n_ace_errorB\x0b\n\t_log_lossB\x11\n\x0f_log_loss_error\"\x80\x01\n\x0cServingOffer\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0f\n\x07release\x18\x02 \x01(\t\x12\x11\n\tagreement\x18\x03 \x01(\t\x12$\n\x06\x62undle\x18\x04 \x01(\x0b\x32\x14.florist.BundleOffer\x12\x14\n\x0cunion_sha256\x18\x05 \x01(\x0c\"n\n\x0cServingTerms\x12$\n\x05offer\x18\x01 \x01(\x0b\x32\x15.florist.ServingOffer\x12\r\n\x05model\x18\x02 \x01(\t\x12\x10\n\x08max_rows\x18\x03 \x01(\r\x12\x17\n\x0frows_per_minute\x18\x04 \x01(\x04\"E\n\x11PredictionRequest\x12\x12\n\nembeddings\x18\x01 \x01(\x0c\x12\x12\n\x05group\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_group\"(\n\x0fPredictionReply\x12\x15\n\rprobabilities\x18\x01 \x01(\x0c*\xd7\x02\n\x04Step\x12\x14\n\x10STEP_UNSPECIFIED\x10\x00\x12\x1d\n\x19STEP_3_ACTIVE_FIRST_ROUND\x10\x03\x12\"\n\x1eSTEP_4_ACTIVE_FIRST_ROUND_BACK\x10\x04\x12\x1e\n\x1aSTEP_5_PASSIVE_FIRST_ROUND\x10\x05\x12#\n\x1fSTEP_6_PASSIVE_FIRST_ROUND_BACK\x10\x06\x12\x17\n\x13STEP_8_SECOND_ROUND\x10\x08\x12\x1c\n\x18STEP_9_SECOND_ROUND_BACK\x10\t\x12\x1a\n\x16STEP_11_ACTIVE_HASHING\x10\x0b\x12\x1f\n\x1bSTEP_11_ACTIVE_HASHING_BACK\x10o\x12\x1b\n\x17STEP_12_PASSIVE_HASHING\x10\x0c\x12 \n\x1cSTEP_12_PASSIVE_HASHING_BACK\x10p2?\n\x07\x46lorist\x12\x34\n\x08\x43onverse\x12\x11.florist.Envelope\x1a\x11.florist.Envelope(\x01\x30\x01\x32\xce\x01\n\nPrediction\x12\x34\n\x04Open\x12\x15.florist.ServingOffer\x1a\x15.florist.ServingTerms\x12?\n\x07Predict\x12\x1a.florist.PredictionRequest\x1a\x18.florist.PredictionReply\x12I\n\rPredictStream\x12\x1a.florist.PredictionRequest\x1a\x18.florist.PredictionReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'florist.protos.florist_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STEP']._serialized_start=2189
-  _globals['_STEP']._serialized_end=2532
+  _globals['_STEP']._serialized_start=2469
+  _globals['_STEP']._serialized_end=2812
   _globals['_ENVELOPE']._serialized_start=42
-  _globals['_ENVELOPE']._serialized_end=747
-  _globals['_HELLO']._serialized_start=749
-  _globals['_HELLO']._serialized_end=839
-  _globals['_HEARTBEAT']._serialized_start=841
-  _globals['_HEARTBEAT']._serialized_end=866
-  _globals['_ABORT']._serialized_start=868
-  _globals['_ABORT']._serialized_end=891
-  _globals['_GOODBYE']._serialized_start=893
-  _globals['_GOODBYE']._serialized_end=902
-  _globals['_SETHEADER']._serialized_start=904
-  _globals['_SETHEADER']._serialized_end=959
-  _globals['_SETCHUNK']._serialized_start=961
-  _globals['_SETCHUNK']._serialized_end=1033
-  _globals['_UNIONDIGEST']._serialized_start=1035
-  _globals['_UNIONDIGEST']._serialized_end=1078
-  _globals['_TRAININGOPENING']._serialized_start=1080
-  _globals['_TRAININGOPENING']._serialized_end=1183
-  _globals['_NONCEREVEAL']._serialized_start=1185
-  _globals['_NONCEREVEAL']._serialized_end=1213
-  _globals['_EMBEDDINGBLOCK']._serialized_start=1215
-  _globals['_EMBEDDINGBLOCK']._serialized_end=1276
-  _globals['_GRADIENTBLOCK']._serialized_start=1278
-  _globals['_GRADIENTBLOCK']._serialized_end=1338
-  _globals['_EPOCHSUMMARY']._serialized_start=1341
-  _globals['_EPOCHSUMMARY']._serialized_end=1472
-  _globals['_BUNDLEOFFER']._serialized_start=1474
-  _globals['_BUNDLEOFFER']._serialized_end=1537
-  _globals['_EVALUATIONOPENING']._serialized_start=1539
-  _globals['_EVALUATIONOPENING']._serialized_end=1596
-  _globals['_EVALUATIONSUMMARY']._serialized_start=1599
-  _globals['_EVALUATIONSUMMARY']._serialized_end=1830
-  _globals['_SERVINGOFFER']._serialized_start=1833
-  _globals['_SERVINGOFFER']._serialized_end=1961
-  _globals['_SERVINGTERMS']._serialized_start=1963
-  _globals['_SERVINGTERMS']._serialized_end=2073
-  _globals['_PREDICTIONREQUEST']._serialized_start=2075
-  _globals['_PREDICTIONREQUEST']._serialized_end=2144
-  _globals['_PREDICTIONREPLY']._serialized_start=2146
-  _globals['_PREDICTIONREPLY']._serialized_end=2186
-  _globals['_FLORIST']._serialized_start=2534
-  _globals['_FLORIST']._serialized_end=2597
-  _globals['_PREDICTION']._serialized_start=2600
-  _globals['_PREDICTION']._serialized_end=2806
+  _globals['_ENVELOPE']._serialized_end=839
+  _globals['_HELLO']._serialized_start=841
+  _globals['_HELLO']._serialized_end=949
+  _globals['_HEARTBEAT']._serialized_start=951
+  _globals['_HEARTBEAT']._serialized_end=976
+  _globals['_ABORT']._serialized_start=978
+  _globals['_ABORT']._serialized_end=1018
+  _globals['_GOODBYE']._serialized_start=1020
+  _globals['_GOODBYE']._serialized_end=1029
+  _globals['_UNIONOPENING']._serialized_start=1031
+  _globals['_UNIONOPENING']._serialized_end=1110
+  _globals['_UNIONTERMS']._serialized_start=1112
+  _globals['_UNIONTERMS']._serialized_end=1177
+  _globals['_SETHEADER']._serialized_start=1179
+  _globals['_SETHEADER']._serialized_end=1234
+  _globals['_SETCHUNK']._serialized_start=1236
+  _globals['_SETCHUNK']._serialized_end=1308
+  _globals['_UNIONDIGEST']._serialized_start=1310
+  _globals['_UNIONDIGEST']._serialized_end=1353
+  _globals['_TRAININGOPENING']._serialized_start=1355
+  _globals['_TRAININGOPENING']._serialized_end=1448
+  _globals['_NONCEREVEAL']._serialized_start=1450
+  _globals['_NONCEREVEAL']._serialized_end=1478
+  _globals['_EMBEDDINGBLOCK']._serialized_start=1480
+  _globals['_EMBEDDINGBLOCK']._serialized_end=1541
+  _globals['_GRADIENTBLOCK']._serialized_start=1543
+  _globals['_GRADIENTBLOCK']._serialized_end=1603
+  _globals['_EPOCHSUMMARY']._serialized_start=1606
+  _globals['_EPOCHSUMMARY']._serialized_end=1737
+  _globals['_BUNDLEOFFER']._serialized_start=1739
+  _globals['_BUNDLEOFFER']._serialized_end=1802
+  _globals['_EVALUATIONOPENING']._serialized_start=1804
+  _globals['_EVALUATIONOPENING']._serialized_end=1876
+  _globals['_EVALUATIONSUMMARY']._serialized_start=1879
+  _globals['_EVALUATIONSUMMARY']._serialized_end=2110
+  _globals['_SERVINGOFFER']._serialized_start=2113
+  _globals['_SERVINGOFFER']._serialized_end=2241
+  _globals['_SERVINGTERMS']._serialized_start=2243
+  _globals['_SERVINGTERMS']._serialized_end=2353
+  _globals['_PREDICTIONREQUEST']._serialized_start=2355
+  _globals['_PREDICTIONREQUEST']._serialized_end=2424
+  _globals['_PREDICTIONREPLY']._serialized_start=2426
+  _globals['_PREDICTIONREPLY']._serialized_end=2466
+  _globals['_FLORIST']._serialized_start=2814
+  _globals['_FLORIST']._serialized_end=2877
+  _globals['_PREDICTION']._serialized_start=2880
+  _globals['_PREDICTION']._serialized_end=3086
 # @@protoc_insertion_point(module_scope)

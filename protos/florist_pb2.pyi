@@ -70,6 +70,8 @@ class Envelope(_message.Message):
     SET_HEADER_FIELD_NUMBER: _builtins.int
     SET_CHUNK_FIELD_NUMBER: _builtins.int
     UNION_DIGEST_FIELD_NUMBER: _builtins.int
+    UNION_OPENING_FIELD_NUMBER: _builtins.int
+    UNION_TERMS_FIELD_NUMBER: _builtins.int
     TRAINING_OPENING_FIELD_NUMBER: _builtins.int
     NONCE_REVEAL_FIELD_NUMBER: _builtins.int
     EMBEDDING_BLOCK_FIELD_NUMBER: _builtins.int
@@ -92,6 +94,10 @@ class Envelope(_message.Message):
     def set_chunk(self) -> Global___SetChunk: ...
     @_builtins.property
     def union_digest(self) -> Global___UnionDigest: ...
+    @_builtins.property
+    def union_opening(self) -> Global___UnionOpening: ...
+    @_builtins.property
+    def union_terms(self) -> Global___UnionTerms: ...
     @_builtins.property
     def training_opening(self) -> Global___TrainingOpening: ...
     @_builtins.property
@@ -118,6 +124,8 @@ class Envelope(_message.Message):
         set_header: Global___SetHeader | None = ...,
         set_chunk: Global___SetChunk | None = ...,
         union_digest: Global___UnionDigest | None = ...,
+        union_opening: Global___UnionOpening | None = ...,
+        union_terms: Global___UnionTerms | None = ...,
         training_opening: Global___TrainingOpening | None = ...,
         nonce_reveal: Global___NonceReveal | None = ...,
         embedding_block: Global___EmbeddingBlock | None = ...,
@@ -127,11 +135,11 @@ class Envelope(_message.Message):
         evaluation_opening: Global___EvaluationOpening | None = ...,
         evaluation_summary: Global___EvaluationSummary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_digest", b"union_digest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_digest", b"union_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "bundle_offer", "evaluation_opening", "evaluation_summary"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "bundle_offer", "evaluation_opening", "evaluation_summary"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -148,13 +156,16 @@ class Hello(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     AGREEMENT_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     role: _builtins.str
     release: _builtins.str
     agreement: _builtins.str
     """The agreement as canonical JSON: compared field by field on both sides."""
     stage: _builtins.str
-    """The stage the party is about to run, e.g. `align`."""
+    """The first stage that is not over for the party, e.g. `align`."""
+    finished: _builtins.bool
+    """Whether the party has its own result of that stage, and does not know whether the other has."""
     def __init__(
         self,
         *,
@@ -163,10 +174,11 @@ class Hello(_message.Message):
         release: _builtins.str = ...,
         agreement: _builtins.str = ...,
         stage: _builtins.str = ...,
+        finished: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement", b"agreement", "protocol", b"protocol", "release", b"release", "role", b"role", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement", b"agreement", "finished", b"finished", "protocol", b"protocol", "release", b"release", "role", b"role", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -200,15 +212,19 @@ class Abort(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    RETURNS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    returns: _builtins.bool
+    """Whether the sender is likely to come back by itself."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        returns: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "returns", b"returns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -230,6 +246,71 @@ class Goodbye(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
+
+@_typing.final
+class UnionOpening(_message.Message):
+    """First of a union, from both sides: what there is of one that was begun before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    KEPT_KEY_FIELD_NUMBER: _builtins.int
+    token: _builtins.bytes
+    """Names that union; empty without one."""
+    size: _builtins.int
+    """How many elements the sender's own set has."""
+    kept_key: _builtins.bytes
+    """The receiver's sealing key, which the sender kept for it; empty if it has none."""
+    @_builtins.property
+    def finished(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The first steps of the exchanges that the sender has finished."""
+
+    def __init__(
+        self,
+        *,
+        token: _builtins.bytes = ...,
+        finished: _abc.Iterable[_builtins.int] | None = ...,
+        size: _builtins.int = ...,
+        kept_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "kept_key", b"kept_key", "size", b"size", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnionOpening: _TypeAlias = UnionOpening  # noqa: Y015
+
+@_typing.final
+class UnionTerms(_message.Message):
+    """Then, from both sides: both go on, or both begin anew."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GOES_ON_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    SEALING_KEY_FIELD_NUMBER: _builtins.int
+    goes_on: _builtins.bool
+    nonce: _builtins.bytes
+    """The sender's part of the name of a new union."""
+    sealing_key: _builtins.bytes
+    """The key of the sender's sealed secrets, for the receiver to keep in memory and give back."""
+    def __init__(
+        self,
+        *,
+        goes_on: _builtins.bool = ...,
+        nonce: _builtins.bytes = ...,
+        sealing_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["goes_on", b"goes_on", "nonce", b"nonce", "sealing_key", b"sealing_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnionTerms: _TypeAlias = UnionTerms  # noqa: Y015
 
 @_typing.final
 class SetHeader(_message.Message):
@@ -313,15 +394,13 @@ class TrainingOpening(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     UNION_SHA256_FIELD_NUMBER: _builtins.int
-    RESUME_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     COMMITMENT_FIELD_NUMBER: _builtins.int
     union_sha256: _builtins.bytes
     """SHA-256 of the union that the sender aligned."""
-    resume: _builtins.bool
-    """Whether the sender was asked to resume; then the run it has, and the steps it can go on from."""
     run: _builtins.bytes
+    """The run that the sender has begun, if any, and the steps it can go on from."""
     commitment: _builtins.bytes
     """SHA-256 commitment to the sender's half of the schedule's seed."""
     @_builtins.property
@@ -330,14 +409,13 @@ class TrainingOpening(_message.Message):
         self,
         *,
         union_sha256: _builtins.bytes = ...,
-        resume: _builtins.bool = ...,
         run: _builtins.bytes = ...,
         steps: _abc.Iterable[_builtins.int] | None = ...,
         commitment: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "resume", b"resume", "run", b"run", "steps", b"steps", "union_sha256", b"union_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "run", b"run", "steps", b"steps", "union_sha256", b"union_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -504,19 +582,23 @@ class EvaluationOpening(_message.Message):
 
     UNION_SHA256_FIELD_NUMBER: _builtins.int
     PEOPLE_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     union_sha256: _builtins.bytes
     """SHA-256 of the union of the evaluation tables that the sender has from an earlier time, or empty."""
     people: _builtins.int
     """Active: the UIDs that it would have scored. Passive: those that it can stand in for at most."""
+    begun: _builtins.bool
+    """Whether the sender has told anything of people in that union: then there is to be no other."""
     def __init__(
         self,
         *,
         union_sha256: _builtins.bytes = ...,
         people: _builtins.int = ...,
+        begun: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["people", b"people", "union_sha256", b"union_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "people", b"people", "union_sha256", b"union_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

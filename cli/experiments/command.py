@@ -13,12 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from florist.cli.console import LogFormat, set_up_output
-from florist.cli.experiments import front
 from florist.cli.experiments.claims import check_all
-from florist.cli.experiments.people import Generated, PeopleSettings
 from florist.cli.experiments.recipes import RECIPES, SCALES, all_conditions, chosen
-from florist.cli.experiments.reproduction import parse_files, reproduce
-from florist.cli.experiments.trial import Audit
 from florist.common.config import Table as TableFile
 
 if TYPE_CHECKING:
@@ -88,6 +84,11 @@ def paper(
 
     Started again, it runs only what is not there yet.
     """
+    from florist.cli.experiments.reproduction import (  # noqa: PLC0415 - loads torch
+        parse_files,
+        reproduce,
+    )
+
     progress = set_up_output(LogFormat.auto, verbose=False)
     recipes, files = chosen(recipe or []), parse_files(data or [])
     workers = jobs or len(os.sched_getaffinity(0))
@@ -116,6 +117,10 @@ def choice_of_default(
 
     Takes hours on two cores; started again, it runs only what is not there yet.
     """
+    from florist.cli.experiments import front  # noqa: PLC0415 - loads torch
+    from florist.cli.experiments.people import Generated, PeopleSettings  # noqa: PLC0415
+    from florist.cli.experiments.trial import Audit  # noqa: PLC0415
+
     progress = set_up_output(LogFormat.auto, verbose=False)
     settings = (
         PeopleSettings(generated=Generated(people=120_000))

@@ -26,10 +26,10 @@ from florist.common.progress import NoProgress
 from florist.common.psu.alignment import Sizes
 from florist.common.train_session import HalfSetup, RunSetup, train_with_peer
 from florist.common.training.blocks import Wire
-from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.devices import deterministic
 from florist.common.training.feed import Membership
 from florist.common.training.parts import TableParts, TrainingParts
+from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.passive_party.training import make_passive_half
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def observe(
     def side(role: RoleName, link: Link, make: MakeHalf, folder: Path) -> Trained:
         run_setup = RunSetup(
             union_sha256=union.sha256,
-            store=CheckpointStore(folder / role, keep=1),
+            store=RunCheckpoints(folder / role, keep=1),
             identity={},
             seed=2 * settings.seed + (role == "passive"),
             on_checkpoint=scores.keep if role == "active" else lambda _: None,

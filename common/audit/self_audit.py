@@ -99,6 +99,8 @@ class Beginning:
     draws: SecretDraws
     first_step: int
     union_sha256: bytes
+    #: Whether it goes on with a run that was audited before.
+    resumed: bool = False
 
 
 def begin_audit(plan: AuditPlan | None, run: Beginning) -> SelfAudit | None:
@@ -106,10 +108,11 @@ def begin_audit(plan: AuditPlan | None, run: Beginning) -> SelfAudit | None:
 
     Raises:
         ConfigurationError: the folder cannot be written.
+        StoppedByPolicy: an audit of this run ended it, and the limits are as they were.
     """
     if plan is None:
         return None
-    if plan.folder is not None and not run.first_step:
+    if plan.folder is not None and not run.resumed:
         with _writing(plan.folder.path):
             plan.folder.clear()
     return SelfAudit(plan, run) if plan.settings.enabled else None
@@ -139,9 +142,12 @@ class SelfAudit:
 
     def _open(self, folder: AuditFolder) -> None:
         """Go on with the record that is there: the run was resumed."""
+        before: list[Figures] = []
         with suppress(ConfigurationError):
             before = AuditRecord.load(folder.record).audits
-            self.record.audits.extend(a for a in before if a.step <= self._run.first_step)
+        if self._run.resumed and before:
+            self._refuse_excess(before[-1])
+        self.record.audits.extend(a for a in before if a.step <= self._run.first_step)
         with _writing(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
             self.record.begin(folder.record)
@@ -178,7 +184,10 @@ class SelfAudit:
             with _writing(self._folder.record):
                 self.record.append(figures, self._folder.record)
         self._tell(figures)
-        for excess in excesses(findings, self._settings, "stop"):
+        self._refuse_excess(figures)
+
+    def _refuse_excess(self, figures: Figures) -> None:
+        for excess in excesses(figures.findings, self._settings, "stop"):
             raise StoppedByPolicy(self._sentence(figures, excess))
 
     def _tell(self, figures: Figures) -> None:
@@ -215,5 +224,5 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be written: {error.strerror or error}; make room or mend the "
-            "permissions, and resume"
+            "permissions, and start again"
         ) from None

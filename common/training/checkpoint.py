@@ -92,7 +92,7 @@ class CheckpointStore:
             raise ConfigurationError(
                 f"the checkpoint {self._path(checkpoint.step)} cannot be written: "
                 f"{getattr(error, 'strerror', None) or error}; make room or mend the permissions, "
-                "and resume"
+                "and start again"
             ) from None
 
     def steps(self) -> list[int]:
@@ -217,7 +217,7 @@ class CheckpointStore:
                 raise _Damaged(tensors, "is damaged: its length differs")
         except OSError as error:
             raise _Damaged(path, f"or its tensors cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise _Damaged(path, "is damaged") from None
         return manifest
 
@@ -235,7 +235,9 @@ class CheckpointStore:
 
 class _Damaged(ConfigurationError):  # noqa: N818 - as the others, it reads as what happened
     def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path} {what}; delete it and resume from an earlier checkpoint")
+        super().__init__(
+            f"{path} {what}; delete it and start again: the run goes on from an earlier one"
+        )
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

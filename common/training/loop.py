@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from florist.common.errors import FloristError, Interrupted, PeerFailed, TransportError
 from florist.common.training.blocks import Diverged, all_finite
 from florist.common.training.checkpoint import Checkpoint
 from florist.common.training.feed import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
     from torch import Tensor
 
+    from florist.common.audit.findings import AuditRecord
     from florist.common.progress import StepProgress
     from florist.common.training.calibration import Calibration
-    from florist.common.training.checkpoint import CheckpointStore
     from florist.common.training.feed import Position
     from florist.common.training.history import EpochFigures, History
     from florist.common.training.report import CalibrationPoints
+    from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.schedule import Schedule
     from florist.common.training.secret_draws import SecretDraws
 
@@ -33,6 +36,11 @@ class Half(Protocol[Batch]):
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> Batch:
         """This party's side of a batch: called one batch ahead, in a thread of its own."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the state is that between two steps, even if one is under way."""
         ...
 
     def step(self, position: Position, batch: Batch) -> None:
@@ -73,7 +81,7 @@ class Run:
     schedule: Schedule
     draws: SecretDraws
     history: History
-    store: CheckpointStore
+    store: RunCheckpoints
     #: Steps between two checkpoints within an epoch; 0 for none.
     checkpoint_every: int
     #: Tells whose run it is: a checkpoint of another agreement or union is refused.
@@ -82,6 +90,8 @@ class Run:
     on_checkpoint: Callable[[History], None]
     #: Called after each step, once it is kept, with the number of steps done; may end the run.
     after_step: Callable[[int], None]
+    #: What our audit has found so far, if we audit.
+    audit: AuditRecord | None = None
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:
@@ -91,7 +101,8 @@ def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) 
     if not run.store.steps():
         save(half, run, 0)
     for position, batch in Feed(schedule, half.prepare).from_step(first_step):
-        half.step(position, batch)
+        with _kept_if_broken_off(half, run, position.step):
+            half.step(position, batch)
         progress.advance(schedule.batch_size)
         done = position.step + 1
         ends_epoch = done % schedule.steps_per_epoch == 0
@@ -103,29 +114,43 @@ def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) 
     half.finish()
 
 
+@contextmanager
+def _kept_if_broken_off(half: Half[Batch], run: Run, done: int) -> Iterator[None]:
+    """If the step ends before it changed anything, the run can go on from there."""
+    try:
+        yield
+    except (TransportError, PeerFailed, KeyboardInterrupt, Interrupted):
+        if half.is_whole:
+            with suppress(FloristError):  # what ended the step is the news
+                run.store.save_broken_off(_checkpoint(half, run, done))
+        raise
+
+
 def save(half: Half[Batch], run: Run, done: int) -> None:
     """Keep the run as it is after `done` steps.
 
     Raises:
         Diverged: a weight or moment is not finite; the checkpoints before stay.
     """
+    run.store.save(_checkpoint(half, run, done))
+    run.on_checkpoint(run.history)
+
+
+def _checkpoint(half: Half[Batch], run: Run, done: int) -> Checkpoint:
     tensors, facts = half.state()
     if not all(map(all_finite, tensors.values())):
         raise Diverged(
             "training diverged: weights are not finite; make optimiser.learning_rate smaller on "
             "either side, and start anew"
         )
-    run.store.save(
-        Checkpoint(
-            step=done,
-            tensors=tensors,
-            facts={
-                "half": facts,
-                "seed": run.schedule.seed.hex(),
-                "secret": run.draws.secret.hex(),
-                "history": run.history.to_json(),
-                "identity": run.identity,
-            },
-        )
+    return Checkpoint(
+        step=done,
+        tensors=tensors,
+        facts={
+            "half": facts,
+            "seed": run.schedule.seed.hex(),
+            "secret": run.draws.secret.hex(),
+            "history": run.history.to_json(),
+            "identity": run.identity,
+        },
     )
-    run.on_checkpoint(run.history)

@@ -1,17 +1,17 @@
 """How a training run opens: a schedule that both made, from the start or from a common step.
 
 Each party commits to a nonce before it sees the other's, so neither can choose the schedule. A run
-is known by a digest of its seed; a party that was asked to resume tells which run and which steps
-it has, and both go on from the newest step that both have. What cannot be brought together is
-refused, and nothing on disk is lost; but where one was stopped before it wrote anything, and
-nothing was learnt yet, both begin anew.
+is known by a digest of its seed; a party tells which run and which steps it has, and both go on
+from the newest step that both have. What cannot be brought together is refused, and nothing on disk
+is lost; but where one was stopped before it wrote anything, and nothing was learnt yet, both begin
+anew.
 """
 
 from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from florist.common.errors import ConfigurationError, FloristError
@@ -37,7 +37,7 @@ TRAINING = "training"
 class Resumable:
     """A run that this party can go on with: the seed it was made with, and its steps on disk."""
 
-    seed: bytes
+    seed: bytes = field(repr=False)
     steps: Sequence[int]
 
 
@@ -56,7 +56,6 @@ def open_run(
     role: RoleName,
     union_sha256: bytes,
     *,
-    resume: bool,
     have: Resumable | None,
     nonce: bytes | None = None,
 ) -> Opened:
@@ -66,21 +65,19 @@ def open_run(
         channel: the training channel, unused so far.
         role: whose nonce comes first in the seed.
         union_sha256: of the union that this party aligned.
-        resume: whether the operator asked to go on with an earlier run.
-        have: that run, if this party has one.
+        have: the run that this party has begun, if any.
         nonce: fixed in experiments; None draws one.
 
     Raises:
-        ConfigurationError: another union, only one side was asked to resume, or the checkpoints of
-            the two are not of one run. Both parties raise it.
+        ConfigurationError: another union, or the checkpoints of the two are not of one run. Both
+            parties raise it.
         ProtocolViolation: the peer's nonce is not the one it committed to.
     """
     nonce = nonce or fresh_nonce()
     ours = TrainingOpening(
         union_sha256=union_sha256,
-        resume=resume,
-        run=run_name(have.seed) if resume and have else b"",
-        steps=tuple(have.steps) if resume and have else (),
+        run=run_name(have.seed) if have else b"",
+        steps=tuple(have.steps) if have else (),
         commitment=commitment(nonce),
     )
     channel.send(ours)
@@ -105,13 +102,6 @@ def _common_step(ours: TrainingOpening, theirs: TrainingOpening) -> int | None:
     if theirs.union_sha256 != ours.union_sha256:
         raise ConfigurationError(
             "the two parties hold alignments of different runs: align again, both, with --force"
-        )
-    if theirs.resume != ours.resume:
-        with_it, without = "this party", "the peer"
-        if theirs.resume:
-            with_it, without = without, with_it
-        raise ConfigurationError(
-            f"{with_it} was started with --resume and {without} without: start both alike"
         )
     common = set(ours.steps) & set(theirs.steps) if ours.run == theirs.run else set()
     if common:

@@ -20,7 +20,6 @@ from florist.active_party.role import ACTIVE
 from florist.cli.sample_data import evaluation_path
 from florist.cli.tool import app
 from florist.common import evaluate_stage
-from florist.common.align_stage import StageOptions
 from florist.common.bundle import load_bundle
 from florist.common.channel.channel import CONTROL
 from florist.common.channel.codec import encode
@@ -40,6 +39,7 @@ from florist.common.messages import (
     SetChunk,
 )
 from florist.common.progress import NoProgress
+from florist.common.stage import StageOptions
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import lend
 from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
@@ -253,6 +253,8 @@ def test_nothing_is_on_the_line_but_the_protocol(workspace: Workspace) -> None:
     assert {kind.__name__ for kind in done.kinds} == {
         "BundleOffer",
         "EvaluationOpening",
+        "UnionOpening",
+        "UnionTerms",
         "SetHeader",
         "SetChunk",
         "UnionDigest",

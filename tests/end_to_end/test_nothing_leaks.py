@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.common.align_stage import StageOptions, align
+from florist.common.align_stage import align
 from florist.common.config import load_config
 from florist.common.progress import LineProgress
 from florist.common.psu import keys as keys_module
 from florist.common.psu.keys import Keys
+from florist.common.stage import StageOptions
 from florist.passive_party.role import PASSIVE
 from tests.support.parties import SMALL, Workspace
 

@@ -19,7 +19,7 @@ from florist.active_party.role import ACTIVE
 from florist.cli.ports import free_port
 from florist.cli.tool import app, reported
 from florist.common import train_stage
-from florist.common.align_stage import StageOptions, align
+from florist.common.align_stage import align
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.findings import AuditRecord
 from florist.common.audit.self_audit import AuditFolder
@@ -31,6 +31,7 @@ from florist.common.config import load_config
 from florist.common.errors import FloristError, PeerFailed, StoppedByPolicy
 from florist.common.messages import Abort, Control, GradientBlock
 from florist.common.progress import NoProgress
+from florist.common.stage import StageOptions
 from florist.common.train_stage import train
 from florist.common.training.checkpoint import CheckpointStore
 from florist.passive_party.role import PASSIVE
@@ -212,7 +213,7 @@ def test_a_policy_ends_two_processes_with_its_exit_code(aligned: Workspace, tmp_
     with workspace.start_warm("active") as active, workspace.start_warm("passive") as passive:
         assert (active.finish(), passive.finish()) == (6, 5)
     assert "audit.stop_above" in active.output
-    assert "--resume" in active.output
+    assert "the run goes on" in active.output
     assert "privacy policy" in passive.output
     assert "audit.stop_above" not in passive.output
 
@@ -273,7 +274,7 @@ def test_a_resumed_run_goes_on_with_its_audit(
     assert all(end is not None for end in ends.values())
     before = record(workspace, "active").audits
     assert [figures.step for figures in before] == [20, STEPS_PER_EPOCH]
-    assert Both(workspace, StageOptions(resume=True)).run() == {"active": None, "passive": None}
+    assert Both(workspace).run() == {"active": None, "passive": None}
     assert_same_weights(workspace, clean)
     after = record(workspace, "active").audits
     assert after[:2] == before

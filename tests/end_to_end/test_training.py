@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +26,7 @@ from safetensors.torch import load_file
 from florist.active_party.role import ACTIVE
 from florist.cli.ports import free_port
 from florist.common import train_stage
-from florist.common.align_stage import StageOptions, align
+from florist.common.align_stage import align
 from florist.common.channel.channel import CONTROL
 from florist.common.channel.codec import encode
 from florist.common.channel.in_memory import linked_pair
@@ -43,12 +45,14 @@ from florist.common.messages import (
     TrainingOpening,
 )
 from florist.common.progress import NoProgress
+from florist.common.stage import StageOptions
 from florist.common.train_stage import train
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
 from tests.support.parties import Party, QuickClicks, Workspace
+from tests.support.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -328,7 +332,7 @@ def stop(
     Returns the exit codes of this one and of the other.
     """
     last = max(steps_on_disk(workspace, victim), default=0) + after
-    with start_both(workspace, "--resume") as parties:
+    with start_both(workspace) as parties:
         deadline = time.monotonic() + 60
         while max(steps_on_disk(workspace, victim), default=0) < last:
             assert time.monotonic() < deadline
@@ -345,7 +349,7 @@ def survive(workspace: Workspace, undisturbed: Undisturbed, kills: int, seed: in
     for victim in draws.sample(ROLES * kills, kills):
         ends = stop(workspace, victim, signal.SIGKILL, draws.randint(1, 4))
         assert ends == (-signal.SIGKILL, 3)
-    with start_both(workspace, "--resume") as parties:
+    with start_both(workspace) as parties:
         assert [party.finish() for party in parties.values()] == [0, 0]
     undisturbed.check(workspace)
 
@@ -372,7 +376,7 @@ def test_a_kill_before_the_first_checkpoint_costs_nothing(
         parties[other(victim)].signal(signal.SIGTERM)
         # The last one: stopped while Python was still loading it.
         assert parties[other(victim)].finish(TOLD) in (3, 130, -signal.SIGTERM)
-    run_well(workspace, resume=True)
+    run_well(workspace)
     undisturbed.check(workspace)
 
 
@@ -381,7 +385,7 @@ def test_an_operator_may_stop_and_go_on(
     workspace: Workspace, undisturbed: Undisturbed, stopped_by: signal.Signals
 ) -> None:
     assert stop(workspace, "passive", stopped_by) == (130, 5)
-    run_well(workspace, resume=True)
+    run_well(workspace)
     undisturbed.check(workspace)
 
 
@@ -390,7 +394,7 @@ def test_both_go_on_from_the_newest_step_that_both_have(
     half_done: Workspace, undisturbed: Undisturbed, behind: RoleName
 ) -> None:
     forget(half_done, behind, 9)
-    run_well(half_done, resume=True)
+    run_well(half_done)
     undisturbed.check(half_done)
 
 
@@ -400,7 +404,7 @@ def test_one_checkpoint_more_is_kept_than_a_peer_may_be_behind(
     configure(workspace, {"training.checkpoint_keep": 2})
     Pair(workspace, stop_after={"active": 11}).run()
     forget(workspace, "passive", 9)
-    run_well(workspace, resume=True)
+    run_well(workspace)
     undisturbed.check(workspace)
 
 
@@ -425,7 +429,7 @@ def test_a_result_whose_peer_has_none_is_made_again(
         patch.setattr(train_stage, "_save", fail)
         ends = Pair(workspace).run()
     assert [end.exit_code for end in ends.values() if end] == [5, 130]
-    run_well(workspace, resume=True)
+    run_well(workspace)
     undisturbed.check(workspace)
 
 
@@ -444,37 +448,116 @@ def test_a_run_that_diverged_can_go_on_with_smaller_steps(
         assert "training diverged" in str(end)
         assert "optimiser.learning_rate" in str(end)
     configure(workspace, {"optimiser.learning_rate": 2e-3})
-    run_well(workspace, resume=True)
+    run_well(workspace)
+    undisturbed.check(workspace)
+
+
+# --- lost, and gone on with by itself ---
+
+
+def wait_for_steps(workspace: Workspace, role: RoleName, steps: int, party: Party) -> None:
+    deadline = time.monotonic() + 60
+    while max(steps_on_disk(workspace, role), default=0) < steps:
+        assert time.monotonic() < deadline
+        assert party.process.poll() is None, party.output
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("victim", ROLES)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_party_that_is_started_again_finds_its_peer_waiting(
+    workspace: Workspace, undisturbed: Undisturbed, victim: RoleName, number: signal.Signals
+) -> None:
+    workspace.patient()
+    with workspace.start_warm(other(victim)) as left:
+        for steps in (3, 12):
+            with workspace.start_warm(victim) as stopped:
+                wait_for_steps(workspace, victim, steps, stopped)
+                stopped.signal(number)
+                stopped.finish(TOLD)
+        with workspace.start_warm(victim) as again:
+            assert (left.finish(), again.finish()) == (0, 0)
+    assert left.output.count("is back") == 2
+    undisturbed.check(workspace)
+
+
+def test_a_cut_line_is_gone_on_over_from_the_very_step(
+    workspace: Workspace, undisturbed: Undisturbed
+) -> None:
+    workspace.patient()
+    configure(workspace, {"agreement.training.checkpoint_every": 0})
+    go_on = re.compile(r"going on from step (\d+)")
+    with Relay(load_config(workspace.config("active")).network.address) as line:
+        workspace.configure("passive", {"network.address": line.address})
+        with start_both(workspace) as parties:
+            wait_for_steps(workspace, "active", 29, parties["active"])
+            while line.passed < 100_000:
+                time.sleep(0.001)
+            line.cut()
+            for party in parties.values():
+                party.wait_for("waiting for .*patience.outage")
+            line.mend()
+            assert [party.finish() for party in parties.values()] == [0, 0]
+    begun = {int(step) for party in parties.values() for step in go_on.findall(party.output)}
+    assert len(begun) == 1
+    assert min(begun) >= 29  # the epoch's end, or the step that both were at
+    undisturbed.check(workspace)
+
+
+def test_a_peer_that_stays_away_ends_the_run(workspace: Workspace) -> None:
+    workspace.patient(2.0)
+    with workspace.start_warm("active") as left:
+        with workspace.start_warm("passive") as killed:
+            wait_for_steps(workspace, "passive", 3, killed)
+            killed.signal(signal.SIGKILL)
+        assert left.finish(TOLD + 10) == 3
+    assert "for 2 s at most (patience.outage)" in left.output
+
+
+def test_one_that_has_its_result_waits_until_the_peer_has_too(
+    workspace: Workspace, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer dies before its result is in place, and is started again."""
+    workspace.patient()
+    active_runs, passive_runs = map(workspace.run_directory, ROLES)
+    save, failures = train_stage._save, iter([Interrupted("killed while it saves")])
+
+    def fail_once(*arguments: Any) -> None:  # noqa: ANN401
+        save(*arguments)
+        if arguments[-1].name == "passive" and (failure := next(failures, None)):
+            shutil.rmtree(passive_runs.training)
+            while not active_runs.pending("train").exists():
+                time.sleep(0.001)
+            raise failure
+
+    monkeypatch.setattr(train_stage, "_save", fail_once)
+    with ThreadPoolExecutor(1) as one:
+        active = one.submit(Pair(workspace).alone, "active")
+        assert isinstance(Pair(workspace).alone("passive"), Interrupted)
+        assert active_runs.pending("train").exists()
+        assert Pair(workspace).alone("passive") is None
+        assert active.result(60) is None
+    assert not active_runs.pending("train").exists()
     undisturbed.check(workspace)
 
 
 # --- what cannot be gone on with: nothing of it is lost ---
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_checkpoints_in_the_way_are_kept(half_done: Workspace, role: RoleName) -> None:
-    end = Pair(half_done).alone(role)
-    assert end is not None
-    assert end.exit_code == 2
-    assert "--resume" in str(end)
-    assert "--force" in str(end)
-    assert steps_on_disk(half_done, role) == [3, 6, 9]
-
-
 @pytest.mark.parametrize("resuming", ROLES)
-def test_one_side_alone_cannot_resume(half_done: Workspace, resuming: RoleName) -> None:
-    options = {resuming: StageOptions(resume=True), other(resuming): StageOptions(force=True)}
+def test_one_side_alone_cannot_begin_anew(half_done: Workspace, resuming: RoleName) -> None:
+    options = {other(resuming): StageOptions(force=True)}
     for end in Pair(half_done, options=options).run().values():
         assert end is not None
         assert end.exit_code == 2
-        assert "was started with --resume" in str(end)
+        assert "both with --force" in str(end)
     assert steps_on_disk(half_done, resuming) == [3, 6, 9]
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_checkpoints_of_another_agreement_are_refused(half_done: Workspace, role: RoleName) -> None:
     configure(half_done, {"agreement.training.epochs": 3})
-    end = Pair(half_done, options=both(resume=True)).alone(role)
+    end = Pair(half_done, options=both()).alone(role)
     assert end is not None
     assert end.exit_code == 2
     assert "another agreement" in str(end)
@@ -484,7 +567,7 @@ def test_checkpoints_of_another_agreement_are_refused(half_done: Workspace, role
 def test_checkpoints_of_another_alignment_are_refused(half_done: Workspace) -> None:
     align_both(half_done)
     for role in ROLES:
-        end = Pair(half_done, options=both(resume=True)).alone(role)
+        end = Pair(half_done, options=both()).alone(role)
         assert end is not None
         assert end.exit_code == 2
         assert "another union" in str(end)
@@ -496,7 +579,7 @@ def test_a_peer_without_its_checkpoints_costs_us_none_of_ours(
     half_done: Workspace, forgetful: RoleName
 ) -> None:
     forget(half_done, forgetful, 3, 6, 9)
-    for end in Pair(half_done, options=both(resume=True)).run().values():
+    for end in Pair(half_done, options=both()).run().values():
         assert end is not None
         assert end.exit_code == 2
         assert "have no step in common" in str(end)
@@ -506,7 +589,7 @@ def test_a_peer_without_its_checkpoints_costs_us_none_of_ours(
 @pytest.mark.parametrize("role", ROLES)
 def test_checkpoints_of_another_model_are_refused(half_done: Workspace, role: RoleName) -> None:
     half_done.configure(role, {"model.hidden": [17, 8]})
-    ends = Pair(half_done, options=both(resume=True)).run()
+    ends = Pair(half_done, options=both()).run()
     ours, theirs = ends[role], ends[other(role)]
     assert ours is not None
     assert theirs is not None
@@ -518,15 +601,16 @@ def test_checkpoints_of_another_model_are_refused(half_done: Workspace, role: Ro
 @pytest.mark.parametrize("role", ROLES)
 def test_a_damaged_checkpoint_is_named(half_done: Workspace, role: RoleName) -> None:
     checkpoints = half_done.run_directory(role).checkpoints
+    shutil.rmtree(checkpoints / "broken-off", ignore_errors=True)
     (tensors,) = checkpoints.glob("step-000000009-*.safetensors")
     content = bytearray(tensors.read_bytes())
     content[-1] ^= 1
     tensors.write_bytes(content)
-    end = Pair(half_done, options=both(resume=True)).alone(role)
+    end = Pair(half_done, options=both()).alone(role)
     assert end is not None
     assert end.exit_code == 2
     assert tensors.name in str(end)
-    assert "earlier checkpoint" in str(end)
+    assert "the run goes on from an earlier one" in str(end)
 
 
 # --- what cannot be trained on ---

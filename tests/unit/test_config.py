@@ -118,6 +118,14 @@ def test_a_byte_order_mark_and_merged_sections_are_fine(tmp_path: Path) -> None:
     assert load_config(file).alignment.dummies == 5
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512MB", 512 * 10**6), ("1.5 GB", 15 * 10**8), ("300MiB", 300 << 20), ("2GiB", 2 << 30)],
+)
+def test_sizes_of_memory(text: str, size: int) -> None:
+    assert parse(with_value("alignment.memory_limit", text)).alignment.memory_bytes == size
+
+
 def test_is_frozen_and_keeps_the_number_of_dummies_out_of_its_repr() -> None:
     config = parse(with_value("alignment.dummies", 98765))
     assert "98765" not in repr(config)
@@ -400,6 +408,14 @@ def test_a_key_given_twice_is_refused(text: str, expected: str) -> None:
         ("alignment.dummies", -1, "alignment.dummies: must be greater than or equal to 0, not -1"),
         ("alignment.dummies", 1.5, "alignment.dummies: must be a whole number without quotes"),
         ("alignment.dummies", "5", "alignment.dummies: must be a whole number without quotes"),
+        (
+            "alignment.memory_limit",
+            "much",
+            "alignment.memory_limit: must be a number with its unit",
+        ),
+        ("alignment.memory_limit", "512", "alignment.memory_limit: must be a number with its unit"),
+        ("alignment.memory_limit", "100MB", "alignment.memory_limit: must be 256MB at least"),
+        ("alignment.memory_limit", 512, "alignment.memory_limit: must be text, not 512"),
         ("alignment.dummies", True, "alignment.dummies: must be a whole number without quotes"),
         (
             "compute.engine",

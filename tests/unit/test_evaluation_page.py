@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from florist.cli.party import StageOption, _stages
-from florist.common.align_stage import StageOptions
 from florist.common.config import load_config
 from florist.common.evaluation.evaluation import Evaluation
 from florist.common.evaluation.page import EvaluationReport, render
 from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
 from florist.common.run_directory import RunDirectory
+from florist.common.stage import StageOptions
 from tests.support.parties import QuickClicks, Workspace
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ def test_as_json() -> None:
         ([], {}, ["align", "train", "evaluate"]),
         (["alignment"], {}, ["train", "evaluate"]),
         (["alignment", "training"], {}, ["evaluate"]),
-        (["alignment", "training", "evaluation"], {}, ["evaluate"]),
+        (["alignment", "training", "evaluation"], {}, []),
         (["alignment", "training"], {"force": True}, ["align", "train", "evaluate"]),
-        (["alignment", "training"], {"resume": True}, ["evaluate"]),
-        (["alignment", "training", "checkpoints/x"], {"resume": True}, ["train", "evaluate"]),
+        (["alignment", "training/.pending"], {}, ["train", "evaluate"]),
+        (["alignment", "training", "evaluation/.pending"], {}, ["evaluate"]),
     ],
 )
 def test_all_leaves_out_what_is_finished(
@@ -149,4 +149,4 @@ def test_all_without_an_evaluation_table_ends_with_training(tmp_path: Path) -> N
     config = load_config(workspace.config("active"))
     assert _stages(config, StageOptions()) == [StageOption.align, StageOption.train]
     RunDirectory(config.run_directory).training.mkdir(parents=True)
-    assert _stages(config, StageOptions()) == [StageOption.align, StageOption.train]
+    assert _stages(config, StageOptions()) == [StageOption.align]

@@ -47,7 +47,7 @@ def hidden(path: Path) -> list[str]:
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    runs.save_alignments({"train": ALIGNMENT})
     loaded = runs.load_alignment()
     assert loaded.summary == SUMMARY
     assert loaded.rank_of_row.tolist() == [4, 0, 2]
@@ -55,14 +55,11 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_a_finished_result_is_not_overwritten_without_force(tmp_path: Path) -> None:
+def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    runs.save_alignments({"train": ALIGNMENT})
     other = Alignment(replace(SUMMARY, rows=9), np.arange(3))
-    with pytest.raises(ConfigurationError, match="--force"):
-        runs.save_alignments({"train": other}, force=False)
-    assert runs.load_alignment().summary.rows == 3
-    runs.save_alignments({"train": other}, force=True)
+    runs.save_alignments({"train": other})
     assert runs.load_alignment().summary.rows == 9
     assert hidden(tmp_path) == []
 
@@ -71,14 +68,14 @@ def test_a_failed_write_leaves_the_old_result_and_no_debris(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    runs.save_alignments({"train": ALIGNMENT})
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq, "write_table", full_disk)
     with pytest.raises(ConfigurationError, match="No space left"):
-        runs.save_alignments({"train": replace_rows(7)}, force=True)
+        runs.save_alignments({"train": replace_rows(7)})
     assert runs.load_alignment().summary.rows == 3
     assert hidden(tmp_path) == []
 
@@ -115,7 +112,7 @@ def test_nothing_there_says_what_to_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["truncate", "format", "json"])
 def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    runs.save_alignments({"train": ALIGNMENT})
     facts, ranks = runs.alignment / "train/alignment.json", runs.alignment / "train/ranks.parquet"
     match damage:
         case "truncate":
@@ -130,6 +127,6 @@ def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
 
 def test_the_table_is_readable_by_others_tools(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT}, force=False)
+    runs.save_alignments({"train": ALIGNMENT})
     assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]
     assert json.loads((runs.alignment / "train/alignment.json").read_text())["union_size"] == 5

@@ -189,6 +189,8 @@ def test_people_by_their_ids(featured: Workspace) -> None:
         status, _, answer = api.ask({"ids": ["nobody"]})
         assert status == 422
         assert "not in this party's aligned table" in answer["error"]
+        status, _, answer = api.ask(raw=b'{"ids": ["\\ud800"]}')
+        assert (status, "half a character" in answer["error"]) == (422, True)
         assert api.ask(path="/openapi.json", method="GET")[2]["components"]["schemas"]["Ask"][
             "required"
         ] == ["ids"]

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from florist.common.config import load_config
 from florist.common.errors import PeerLost
 from florist.passive_party.serving import PredictionClient
 from tests.support.links import free_address
+from tests.support.observability import get, parsed
+from tests.support.parties import ROLES
 from tests.support.serving import halves, table_of, whole_model
 
 if TYPE_CHECKING:
@@ -94,6 +97,36 @@ def test_from_the_command_to_an_applications_prediction(
             party.signal(signal.SIGTERM)
             assert party.finish(30) == 0, party.output
             assert "stopped" in party.output
+
+
+def test_services_tell_how_they_are(workspace: Workspace) -> None:
+    rows = table_of(workspace, "passive").columns.slice(0, 3).to_pylist()
+    config = load_config(workspace.config("passive"))
+    status = {role: free_address() for role in ROLES}
+    for role in ROLES:
+        workspace.configure(role, {"observability.address": status[role]})
+    with (
+        workspace.start_warm("active", stage="serve") as active,
+        workspace.start_warm("passive", stage="serve") as passive,
+    ):
+        active.wait_for("ready at ", 60)
+        passive.wait_for("ready at http://", 60)
+        token = (config.run_directory / "serving" / "http-token").read_text().strip()
+        ask(config.serving.http.address, token, rows)
+        for role in ROLES:
+            assert get(status[role], "/readyz").code == 200
+            told = parsed(get(status[role], "/metrics").text)
+            assert told["florist_stage", (("stage", "serve"),)] == 1
+            assert told["florist_rows_total", (("stage", "serve"),)] == len(rows)
+            assert told.get(("florist_peer_up", ())) == (None if role == "active" else 1)
+        active.signal(signal.SIGTERM)
+        assert active.finish(30) == 0, active.output
+        deadline = time.monotonic() + 30
+        while get(status["passive"], "/readyz").code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert get(status["passive"], "/readyz").text == "the peer does not serve\n"
+        assert get(status["passive"], "/healthz").code == 200
 
 
 def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(workspace: Workspace) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -107,7 +106,15 @@ def test_read_only_rows() -> None:
     np.testing.assert_array_equal(element_sets.union(elements, elements), elements)
 
 
-def test_sha256() -> None:
-    elements = np.arange(96, dtype=np.uint8).reshape(3, 32)
-    assert element_sets.sha256(elements) == hashlib.sha256(bytes(range(96))).digest()
-    assert element_sets.sha256(elements[:0]) == hashlib.sha256().digest()
+@settings(max_examples=60, deadline=None)
+@given(two_lists())
+def test_merged_and_rows_up_to(case: tuple[int, list[bytes], list[bytes]]) -> None:
+    width, first, second = case
+    parts = [rows_of(sorted(values), width) for values in (first, second, first)]
+    whole = element_sets.merged(parts)
+    assert as_list(whole) == sorted(first + second + first)
+    for bound in {*first, *second}:
+        expected = sum(row <= bound for row in as_list(whole))
+        assert element_sets.rows_up_to(whole, bound) == expected
+        by_half = sum(row[: width // 2] <= bound[: width // 2] for row in as_list(whole))
+        assert element_sets.rows_up_to(whole, bound[: width // 2]) == by_half
