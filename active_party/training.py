@@ -12,7 +12,7 @@ from florist.common.errors import ConfigurationError
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
 from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
 from florist.common.training.averaging import WeightAverage
-from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.calibration import (
     Calibration,
     Counts,
@@ -122,7 +122,7 @@ class ActiveHalf:
 
     def step(self, position: Position, batch: ActiveBatch) -> None:
         """The right half of table "Communication diagram of model training"."""
-        parts = list(micro_batches(len(batch), self._parts.agreement.micro_batch))
+        parts = list(pipelined(len(batch), self._parts.agreement.micro_batch))
         self._optimisers.zero_grad()
         loss = 0.0
         for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:

@@ -284,7 +284,7 @@ def align(config: PartyConfig, role: RoleName) -> None:
         bytes_received=0,
     )
     runs = RunDirectory(config.run_directory)
-    runs.path.mkdir(parents=True)
+    runs.path.mkdir(parents=True, exist_ok=True)
     ranks = np.random.default_rng(3).permutation(size)
     runs.save_alignments({"train": Alignment(summary, ranks)})
 

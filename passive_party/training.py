@@ -13,7 +13,7 @@ import torch
 from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
 from florist.common.training.averaging import WeightAverage
-from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.half_state import group, pack, unpack
 from florist.common.training.history import Clock, EpochFigures
 from florist.common.training.models import describe, make_bottom
@@ -127,7 +127,7 @@ class PassiveHalf:
         self, position: Position, batch: PassiveBatch
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Part by part, what `f` gives and what the peer is to see of it."""
-        parts = list(micro_batches(len(batch), self._parts.agreement.micro_batch))
+        parts = list(pipelined(len(batch), self._parts.agreement.micro_batch))
         embeddings = (self._model(*batch.features[part]) for part in parts)
         if isinstance(self._strategy, DonorStrategy):
             for part, embedding in zip(parts, embeddings, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,3 +125,14 @@ def check_block_size(agreement: TrainingAgreement) -> None:
 def micro_batches(rows: int, size: int) -> Iterator[slice]:
     """A batch's rows in parts of `size`."""
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def pipelined(rows: int, size: int) -> Iterator[slice]:
+    """A batch's rows in parts of `size`, the first half as large, and the last if they divide it.
+
+    While one party works on the first or the last part, the other has nothing to do.
+    """
+    if rows <= size:
+        return micro_batches(rows, size)
+    starts = [0, *range(max(1, size // 2), rows, size)]
+    return (slice(start, stop) for start, stop in pairwise([*starts, rows]))

@@ -378,13 +378,13 @@ def recorded_run(holdings: Holdings, **agreement: object) -> RecordedLink:
 
 
 def test_messages_are_those_of_the_protocol_in_their_numbers() -> None:
-    """Per epoch batches of 24, 24 and 12 rows and a test table of 60, in parts of 8."""
+    """Per epoch batches of 24, 24 and 12 rows, and a test table of 60; parts of 8, or 4."""
     counts = Counter(kind for _, _, kind, _ in recorded_run(HOLDINGS).sizes)
     assert counts == {
         TrainingOpening: 2,
         NonceReveal: 2,
-        EmbeddingBlock: 2 * (3 + 3 + 2 + 8),
-        GradientBlock: 2 * (3 + 3 + 2),
+        EmbeddingBlock: 2 * (4 + 4 + 2 + 8),
+        GradientBlock: 2 * (4 + 4 + 2),
         EpochSummary: 2,
     }
 
@@ -475,10 +475,10 @@ def on_block(
     ("kind", "step", "start"),
     [
         (EmbeddingBlock, 0, 0),
-        (EmbeddingBlock, 4, 8),
+        (EmbeddingBlock, 4, 4),
         (EmbeddingBlock, 0, 40),  # of the test table: no batch is so large
         (GradientBlock, 0, 0),
-        (GradientBlock, 4, 8),
+        (GradientBlock, 4, 4),
     ],
     ids=["first-embeddings", "embeddings", "test-embeddings", "first-gradients", "gradients"],
 )
@@ -509,7 +509,7 @@ def test_a_last_block_that_does_not_come_is_a_stall(
     kind: type[EmbeddingBlock | GradientBlock],
 ) -> None:
     """Both wait; the session's patience ends that."""
-    tamper = on_block(kind, lambda _: [], step=1, start=16)
+    tamper = on_block(kind, lambda _: [], step=1, start=20)
     outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock, patience=1.0)
     assert isinstance(outcome, PeerLost)
 

@@ -13,7 +13,13 @@ from florist.common.agreement import TrainingAgreement
 from florist.common.channel.codec import encode
 from florist.common.errors import ConfigurationError, PeerError, ProtocolViolation
 from florist.common.messages import MAX_MESSAGE_BYTES, EmbeddingBlock, GradientBlock
-from florist.common.training.blocks import Diverged, Wire, check_block_size, micro_batches
+from florist.common.training.blocks import (
+    Diverged,
+    Wire,
+    check_block_size,
+    micro_batches,
+    pipelined,
+)
 
 if TYPE_CHECKING:
     from florist.common.agreement import WireType
@@ -144,3 +150,15 @@ def test_micro_batches_are_all_rows_in_their_order(rows: int, size: int) -> None
     assert [row for part in parts for row in part] == list(range(rows))
     assert all(len(part) == size for part in parts[:-1])
     assert all(0 < len(part) <= size for part in parts)
+
+
+@given(st.integers(0, 200), st.integers(1, 50))
+def test_a_pipeline_fills_and_drains_by_smaller_parts(rows: int, size: int) -> None:
+    parts = [range(rows)[part] for part in pipelined(rows, size)]
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert all(0 < len(part) <= size for part in parts)
+    if rows > size > 1:
+        assert len(parts[0]) == size // 2
+        assert all(len(part) == size for part in parts[1:-1])
+    if rows > size and rows % size == 0:
+        assert len(parts[-1]) == size - max(1, size // 2) or size == 1
