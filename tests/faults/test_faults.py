@@ -48,6 +48,9 @@ pytestmark = pytest.mark.faults
 KILLS_PER_STAGE = 10
 STAGES = ("align", "train", "evaluate")
 
+#: Seconds that the parties are together in a stage, about.
+SPAN = {"align": 3.0, "train": 3.0, "evaluate": 0.6}
+
 #: Seconds that any run here may take.
 LONG = 100
 
@@ -131,7 +134,9 @@ def prepare(workspace: Workspace) -> Workspace:
         address = f"{ADDRESSES['active']}:{7100 + random.randrange(800)}"
         if role == "passive":
             address = load_config(workspace.config("active")).network.address
-        workspace.configure(role, {"network.address": address, "patience.outage": 60.0})
+        workspace.configure(
+            role, {"network.address": address, "patience.connect": 20.0, "patience.outage": 60.0}
+        )
     return workspace
 
 
@@ -299,7 +304,7 @@ def test_killed_at_random_moments(
         with running(lab, workspace, stage) as run:
             for _ in range(4):
                 run.wait_for("connected to|holds a finished result|result is whole")
-                time.sleep(draws.uniform(0.0, 3.0))
+                time.sleep(draws.uniform(0.0, SPAN[stage]))
                 kills += run.kill(draws.choice(ROLES))
             run.finish()
         check(workspace, stage, stages["done"])
