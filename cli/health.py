@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from florist.common.config import load_config, split_address
 from florist.common.errors import ConfigurationError
+from florist.common.printable import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +44,12 @@ def ask(config_path: Path, path: str) -> Health:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        words = answer.read(LIMIT).decode(errors="replace").strip()
+        words = answer.read(LIMIT).decode(errors="replace")
     except (OSError, HTTPException) as error:
         return Health(False, f"no answer from {address}: {error}")
     finally:
         connection.close()
-    return Health(answer.status == 200, "".join(c if c.isprintable() else " " for c in words))
+    return Health(answer.status == 200, printable(words, LIMIT))
 
 
 def _reachable(host: str) -> str:

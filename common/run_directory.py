@@ -141,7 +141,7 @@ class RunDirectory:
 
     @property
     def alignment(self) -> Path:
-        return self.path / "alignment"
+        return self.result("align")
 
     @property
     def checkpoints(self) -> Path:
@@ -149,7 +149,7 @@ class RunDirectory:
 
     @property
     def training(self) -> Path:
-        return self.path / "training"
+        return self.result("train")
 
     @property
     def audit(self) -> Path:
@@ -161,7 +161,7 @@ class RunDirectory:
 
     @property
     def evaluation(self) -> Path:
-        return self.path / "evaluation"
+        return self.result("evaluate")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

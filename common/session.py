@@ -33,6 +33,7 @@ from florist.common.messages import (
     Heartbeat,
     Hello,
 )
+from florist.common.printable import printable
 from florist.common.stage import STAGES
 
 if TYPE_CHECKING:
@@ -302,5 +303,5 @@ def _peer_failed(abort: Abort) -> PeerFailed:
 
 
 def _shown(text: str) -> str:
-    """The peer's words, made safe for a terminal and a log."""
-    return "".join(c if c.isprintable() else " " for c in text[:REASON_LIMIT]).strip()
+    """The peer's words."""
+    return printable(text, REASON_LIMIT)

@@ -27,6 +27,7 @@ from florist.common.channel.channel import CONTROL
 from florist.common.channel.pipes import GRACE, PipeLink
 from florist.common.errors import FloristError, PeerLost, ProtocolViolation
 from florist.common.messages import MAX_MESSAGE_BYTES
+from florist.common.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -223,8 +224,8 @@ def _end_streams(streams: list[Stream], deadline: float, *, drop: bool) -> None:
 
 
 def shown(text: str | None) -> str:
-    """Words from outside, made safe for a terminal and a log."""
-    return "".join(c if c.isprintable() else " " for c in (text or "")[:300]).strip()
+    """What gRPC or the peer says, if anything."""
+    return printable(text or "", 300)
 
 
 class Teller:

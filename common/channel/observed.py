@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from florist.common.channel.forwarding import ForwardingChannel
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -11,16 +13,12 @@ if TYPE_CHECKING:
     from florist.common.messages import Control, Message
 
 
-class ObservedChannel:
+class ObservedChannel(ForwardingChannel):
     """Another channel; `observe` is called with each message before it is sent, or handed on."""
 
     def __init__(self, inner: Channel, observe: Callable[[Message | Control], None]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._observe = observe
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
 
     def send(self, message: Message) -> None:
         self._observe(message)
@@ -30,6 +28,3 @@ class ObservedChannel:
         message = self._inner.receive(expected, timeout)
         self._observe(message)
         return message
-
-    def close(self) -> None:
-        self._inner.close()

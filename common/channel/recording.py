@@ -8,11 +8,12 @@ from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from florist.common.channel.forwarding import ForwardingChannel, ForwardingLink
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.channel import Channel, Link, M, Traffic
-    from florist.common.errors import FloristError
+    from florist.common.channel.channel import Channel, Link, M
     from florist.common.messages import Control, Message
 
 
@@ -30,14 +31,14 @@ class Record:
     message: Message | Control
 
 
-class RecordingLink:
+class RecordingLink(ForwardingLink):
     """Another link, and everything that crossed it.
 
     A message counts as sent when it is handed over, before any answer can come.
     """
 
     def __init__(self, inner: Link) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._records: list[Record] = []
         self._lock = Lock()
 
@@ -54,38 +55,20 @@ class RecordingLink:
         while records:
             yield records.popleft()
 
-    @property
-    def traffic(self) -> Traffic:
-        return self._inner.traffic
-
-    @property
-    def failure(self) -> FloristError | None:
-        return self._inner.failure
-
     def channel(self, name: str, timeout: float | None = None) -> RecordingChannel:
         return RecordingChannel(self._inner.channel(name, timeout), self)
-
-    def fail(self, error: FloristError) -> None:
-        self._inner.fail(error)
-
-    def close(self) -> None:
-        self._inner.close()
 
     def add(self, record: Record) -> None:
         with self._lock:
             self._records.append(record)
 
 
-class RecordingChannel:
+class RecordingChannel(ForwardingChannel):
     """A channel of a `RecordingLink`."""
 
     def __init__(self, inner: Channel, link: RecordingLink) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._link = link
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
 
     def send(self, message: Message) -> None:
         self._link.add(Record(self.name, Direction.SENT, message))
@@ -95,6 +78,3 @@ class RecordingChannel:
         message = self._inner.receive(expected, timeout)
         self._link.add(Record(self.name, Direction.RECEIVED, message))
         return message
-
-    def close(self) -> None:
-        self._inner.close()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from florist.common.observability.gauges import Rate, Stopwatch
 from florist.common.observability.training_watch import TrainingWatch
+from florist.common.stage import STAGES as RUN_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from florist.common.training.loop import Run
 
 #: In their order. A run has some of them.
-STAGES = ("align", "train", "evaluate", "serve")
+STAGES = (*RUN_STAGES, "serve")
 
 #: `idle`: not called yet, or no longer; `unknown`: it comes when it likes (we serve it).
 PeerState = Literal["idle", "awaited", "up", "lost", "unknown"]

@@ -9,14 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from florist.common.channel.forwarding import ForwardingChannel, ForwardingLink
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.channel.channel import Channel, Link, M, Traffic
-    from florist.common.errors import FloristError
+    from florist.common.channel.channel import Channel, Link, M
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.messages import Message
     from florist.common.observability.gauges import Stopwatch
     from florist.common.observability.status import Status
     from florist.common.progress import Progress, StepProgress
@@ -93,48 +93,24 @@ def watched_role(role: Role, status: Status) -> Role:
     )
 
 
-class TimedChannel:
+class TimedChannel(ForwardingChannel):
     """Another channel; the time for which we wait for its messages is taken."""
 
     def __init__(self, inner: Channel, waits: Stopwatch) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._waits = waits
-
-    @property
-    def name(self) -> str:
-        return self._inner.name
-
-    def send(self, message: Message) -> None:
-        self._inner.send(message)
 
     def receive(self, expected: type[M], timeout: float | None = None) -> M:
         with self._waits:
-            return self._inner.receive(expected, timeout)
-
-    def close(self) -> None:
-        self._inner.close()
+            return super().receive(expected, timeout)
 
 
-class _TimedLink:
+class _TimedLink(ForwardingLink):
     """Another link, with such channels."""
 
     def __init__(self, inner: Link, waits: Stopwatch) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._waits = waits
 
-    @property
-    def traffic(self) -> Traffic:
-        return self._inner.traffic
-
-    @property
-    def failure(self) -> FloristError | None:
-        return self._inner.failure
-
     def channel(self, name: str, timeout: float | None = None) -> Channel:
-        return TimedChannel(self._inner.channel(name, timeout), self._waits)
-
-    def fail(self, error: FloristError) -> None:
-        self._inner.fail(error)
-
-    def close(self) -> None:
-        self._inner.close()
+        return TimedChannel(super().channel(name, timeout), self._waits)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.deploy.trial import NAMES, OWNER, Trial, own
-from tests.support.parties import QuickClicks
+from tests.support.parties import ROLES, QuickClicks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from florist.common.role import RoleName
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
-
-ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.cli.sample_data import IdSample
-from tests.end_to_end.test_two_parties import SlowIds, assert_aligned
-from tests.support.parties import ROLES, Workspace
+from tests.support.parties import ROLES, SlowIds, Workspace, other
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,10 +22,6 @@ SIZES = SlowIds(active=100, passive=100, shared=40)
 FIRST_ROUNDS = ("steps 3-4", "steps 5-6")
 
 
-def other(role: RoleName) -> RoleName:
-    return "passive" if role == "active" else "active"
-
-
 def skipped(party: Party) -> set[str]:
     """The exchanges that it did not do again."""
     return {
@@ -36,7 +31,7 @@ def skipped(party: Party) -> set[str]:
 
 def assert_over(workspace: Workspace) -> None:
     """Both have the true union, and nothing is left of the way to it."""
-    assert_aligned(workspace)
+    workspace.assert_aligned()
     for role in ROLES:
         assert not workspace.run_directory(role).work("align").exists()
 

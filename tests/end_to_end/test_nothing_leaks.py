@@ -18,7 +18,7 @@ from florist.common.psu import keys as keys_module
 from florist.common.psu.keys import Keys
 from florist.common.stage import StageOptions
 from florist.passive_party.role import PASSIVE
-from tests.support.parties import SMALL, Workspace
+from tests.support.parties import ROLES, SMALL, Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
     from florist.common.role import RoleName
 
-ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 
 #: What may differ between two runs on sets of the same sizes: time, speed, port, folder, process.
 CHANGES = [

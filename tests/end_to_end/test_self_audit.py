@@ -36,7 +36,7 @@ from florist.common.train_stage import train
 from florist.common.training.checkpoint import CheckpointStore
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
-from tests.support.parties import QuickClicks, Workspace
+from tests.support.parties import ROLES, QuickClicks, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from florist.common.channel.channel import Link
     from florist.common.role import RoleName
 
-ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
 
 #: The 909 people of the union, in two epochs of this many batches.

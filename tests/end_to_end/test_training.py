@@ -51,7 +51,7 @@ from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
-from tests.support.parties import Party, QuickClicks, Workspace
+from tests.support.parties import ROLES, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from florist.common.channel.channel import Link
     from florist.common.role import RoleName
 
-ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
 
 #: The 909 people of the union in batches of 32, in two epochs.
@@ -80,10 +79,6 @@ RESULTS = {
 }
 
 Weights = dict[str, torch.Tensor]
-
-
-def other(role: RoleName) -> RoleName:
-    return "passive" if role == "active" else "active"
 
 
 # --- both parties in this process ---
@@ -324,6 +319,14 @@ def test_training_after_an_alignment_is_that_in_memory(
 # --- stopped, and gone on with ---
 
 
+def wait_for_steps(workspace: Workspace, role: RoleName, steps: int, party: Party) -> None:
+    deadline = time.monotonic() + 60
+    while max(steps_on_disk(workspace, role), default=0) < steps:
+        assert time.monotonic() < deadline
+        assert party.process.poll() is None, party.output
+        time.sleep(0.001)
+
+
 def stop(
     workspace: Workspace, victim: RoleName, number: signal.Signals, after: int = 1
 ) -> tuple[int, int]:
@@ -333,11 +336,7 @@ def stop(
     """
     last = max(steps_on_disk(workspace, victim), default=0) + after
     with start_both(workspace) as parties:
-        deadline = time.monotonic() + 60
-        while max(steps_on_disk(workspace, victim), default=0) < last:
-            assert time.monotonic() < deadline
-            assert parties[victim].process.poll() is None, "it ended before it could be stopped"
-            time.sleep(0.001)
+        wait_for_steps(workspace, victim, last, parties[victim])
         parties[victim].signal(number)
         return parties[victim].finish(TOLD), parties[other(victim)].finish(TOLD)
 
@@ -455,14 +454,6 @@ def test_a_run_that_diverged_can_go_on_with_smaller_steps(
 # --- lost, and gone on with by itself ---
 
 
-def wait_for_steps(workspace: Workspace, role: RoleName, steps: int, party: Party) -> None:
-    deadline = time.monotonic() + 60
-    while max(steps_on_disk(workspace, role), default=0) < steps:
-        assert time.monotonic() < deadline
-        assert party.process.poll() is None, party.output
-        time.sleep(0.001)
-
-
 @pytest.mark.parametrize("victim", ROLES)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_party_that_is_started_again_finds_its_peer_waiting(
@@ -557,7 +548,7 @@ def test_one_side_alone_cannot_begin_anew(half_done: Workspace, resuming: RoleNa
 @pytest.mark.parametrize("role", ROLES)
 def test_checkpoints_of_another_agreement_are_refused(half_done: Workspace, role: RoleName) -> None:
     configure(half_done, {"agreement.training.epochs": 3})
-    end = Pair(half_done, options=both()).alone(role)
+    end = Pair(half_done).alone(role)
     assert end is not None
     assert end.exit_code == 2
     assert "another agreement" in str(end)
@@ -567,7 +558,7 @@ def test_checkpoints_of_another_agreement_are_refused(half_done: Workspace, role
 def test_checkpoints_of_another_alignment_are_refused(half_done: Workspace) -> None:
     align_both(half_done)
     for role in ROLES:
-        end = Pair(half_done, options=both()).alone(role)
+        end = Pair(half_done).alone(role)
         assert end is not None
         assert end.exit_code == 2
         assert "another union" in str(end)
@@ -579,7 +570,7 @@ def test_a_peer_without_its_checkpoints_costs_us_none_of_ours(
     half_done: Workspace, forgetful: RoleName
 ) -> None:
     forget(half_done, forgetful, 3, 6, 9)
-    for end in Pair(half_done, options=both()).run().values():
+    for end in Pair(half_done).run().values():
         assert end is not None
         assert end.exit_code == 2
         assert "have no step in common" in str(end)
@@ -589,7 +580,7 @@ def test_a_peer_without_its_checkpoints_costs_us_none_of_ours(
 @pytest.mark.parametrize("role", ROLES)
 def test_checkpoints_of_another_model_are_refused(half_done: Workspace, role: RoleName) -> None:
     half_done.configure(role, {"model.hidden": [17, 8]})
-    ends = Pair(half_done, options=both()).run()
+    ends = Pair(half_done).run()
     ours, theirs = ends[role], ends[other(role)]
     assert ours is not None
     assert theirs is not None
@@ -606,7 +597,7 @@ def test_a_damaged_checkpoint_is_named(half_done: Workspace, role: RoleName) -> 
     content = bytearray(tensors.read_bytes())
     content[-1] ^= 1
     tensors.write_bytes(content)
-    end = Pair(half_done, options=both()).alone(role)
+    end = Pair(half_done).alone(role)
     assert end is not None
     assert end.exit_code == 2
     assert tensors.name in str(end)

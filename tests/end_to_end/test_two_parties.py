@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from florist.cli.sample_data import IdSample
 from florist.common.certificates import create_authority, issue
-from florist.common.data.tables import read_ids
-from florist.common.psu.alignment import Sizes, UnionView
-from florist.common.psu.ideal import is_ideal
-from tests.support.parties import NAMES, SMALL, Party, Workspace
+from tests.support.parties import NAMES, ROLES, SMALL, Party, SlowIds, Workspace, other
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.role import RoleName
-
-
-class SlowIds(IdSample):
-    """IDs in the slow group: each step takes a second, so that it can be hit in its middle."""
-
-    def settings(self, role: RoleName) -> dict[str, Any]:
-        return IdSample.settings(self, role) | {"agreement.group": "modp2048"}
 
 
 LONGER = SlowIds(active=150, passive=150, shared=60)
@@ -39,28 +29,6 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace.create(tmp_path / "pair")
 
 
-ROLES: tuple[RoleName, RoleName] = ("active", "passive")
-
-
-def other(role: RoleName) -> RoleName:
-    return "passive" if role == "active" else "active"
-
-
-def assert_aligned(workspace: Workspace) -> None:
-    """Both results are there, and are those of the true union."""
-    ids, views = {}, {}
-    for role in ROLES:
-        alignment = workspace.alignment(role)
-        summary = alignment.summary
-        ids[role] = list(read_ids(workspace.table(role), "person", "strip"))
-        views[role] = UnionView(
-            alignment.rank_of_row,
-            bytes.fromhex(summary.union_sha256),
-            Sizes(summary.own_size, summary.peer_size, summary.union_size),
-        )
-    assert is_ideal(ids["active"], ids["passive"], views["active"], views["passive"])
-
-
 @pytest.mark.parametrize("first", ["active", "passive"])
 def test_either_may_start_first(workspace: Workspace, first: RoleName) -> None:
     with workspace.start(first) as one:
@@ -68,7 +36,7 @@ def test_either_may_start_first(workspace: Workspace, first: RoleName) -> None:
         time.sleep(0.5)
         with workspace.start(other(first)) as two:
             assert (one.finish(), two.finish()) == (0, 0)
-    assert_aligned(workspace)
+    workspace.assert_aligned()
     assert workspace.alignment("active").summary.shared_size == SMALL.shared
 
 
@@ -79,7 +47,7 @@ def test_the_papers_own_groups(tmp_path: Path, group: str) -> None:
         workspace.change(role, "group: x25519", f"group: {group}")
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(), passive.finish()) == (0, 0)
-    assert_aligned(workspace)
+    workspace.assert_aligned()
 
 
 def test_dummies_hide_the_true_sizes(workspace: Workspace) -> None:
@@ -198,7 +166,7 @@ def test_a_finished_result_is_kept_unless_forced(workspace: Workspace) -> None:
     for party in run("--force"):
         assert party.process.returncode == 0
     assert workspace.alignment("active").summary.union_sha256 != digest
-    assert_aligned(workspace)
+    workspace.assert_aligned()
 
 
 def test_bad_ids_are_refused_before_the_peer_is_called(workspace: Workspace) -> None:

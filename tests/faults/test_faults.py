@@ -24,14 +24,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from florist.cli.sample_data import IdSample
 from florist.common.certificates import create_authority, issue
 from florist.common.config import load_config
-from florist.common.data.tables import read_ids
-from florist.common.psu.alignment import Sizes, UnionView
-from florist.common.psu.ideal import is_ideal
 from tests.faults.lab import ADDRESSES, Lab, Quality, enter, unavailable
-from tests.support.parties import NAMES, ROLES, Party, QuickClicks, Workspace
+from tests.support.parties import (
+    NAMES,
+    ROLES,
+    Party,
+    QuickClicks,
+    SlowIds,
+    Workspace,
+    other,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,13 +69,6 @@ def _possible() -> None:
 def lab() -> Iterator[Lab]:
     with Lab() as lab:
         yield lab
-
-
-class SlowIds(IdSample):
-    """IDs in the slow group, so that the union takes some seconds."""
-
-    def settings(self, role: RoleName) -> dict[str, Any]:
-        return IdSample.settings(self, role) | {"agreement.group": "modp2048"}
 
 
 class MoreClicks(QuickClicks):
@@ -172,7 +169,7 @@ def fresh(stages: dict[str, Workspace], tmp_path: Path) -> Fresh:
 def check(workspace: Workspace, stage: str, done: Workspace) -> None:
     """What the stage gave is what it gives undisturbed."""
     if stage == "align":
-        assert_ideal_union(workspace)
+        workspace.assert_aligned()
         return
     for role in ROLES:
         ours, theirs = workspace.run_directory(role), done.run_directory(role)
@@ -189,20 +186,6 @@ def check(workspace: Workspace, stage: str, done: Workspace) -> None:
                 for runs in (ours, theirs)
             ]
             assert figures[0] == figures[1]
-
-
-def assert_ideal_union(workspace: Workspace) -> None:
-    ids, views = {}, {}
-    for role in ROLES:
-        alignment = workspace.alignment(role)
-        summary = alignment.summary
-        ids[role] = list(read_ids(workspace.table(role), "person", "strip"))
-        views[role] = UnionView(
-            alignment.rank_of_row,
-            bytes.fromhex(summary.union_sha256),
-            Sizes(summary.own_size, summary.peer_size, summary.union_size),
-        )
-    assert is_ideal(ids["active"], ids["passive"], views["active"], views["passive"])
 
 
 def no_ports_left(lab: Lab) -> None:
@@ -394,10 +377,6 @@ def freeze(folder: Path, *, frozen: bool) -> bool:
         shutil.which("chattr") is not None
         and not subprocess.run(command, check=False, capture_output=True).returncode
     )
-
-
-def other(role: RoleName) -> RoleName:
-    return "passive" if role == "active" else "active"
 
 
 SKEWED_CLOCK = r"""

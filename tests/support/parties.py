@@ -20,6 +20,9 @@ from florist.cli.party import main
 from florist.cli.ports import free_port
 from florist.cli.sample_data import ClickSample, IdSample
 from florist.common.config import load_config
+from florist.common.data.tables import read_ids
+from florist.common.psu.alignment import Sizes, UnionView
+from florist.common.psu.ideal import is_ideal
 from florist.common.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -34,8 +37,22 @@ if TYPE_CHECKING:
     from florist.common.run_directory import Alignment
 
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+
+
+def other(role: RoleName) -> RoleName:
+    """The peer's role."""
+    return "passive" if role == "active" else "active"
+
+
 NAMES = Names(active="bank", passive="telco")
 SMALL = IdSample(active=300, passive=400, shared=150)
+
+
+class SlowIds(IdSample):
+    """IDs in the slow group: each step takes a second, so that it can be hit in its middle."""
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        return IdSample.settings(self, role) | {"agreement.group": "modp2048"}
 
 
 @dataclass(frozen=True)
@@ -113,6 +130,20 @@ class Workspace:
 
     def alignment(self, role: RoleName) -> Alignment:
         return self.run_directory(role).load_alignment()
+
+    def assert_aligned(self) -> None:
+        """Both results are there, and are those of the true union."""
+        ids, views = {}, {}
+        for role in ROLES:
+            alignment = self.alignment(role)
+            summary = alignment.summary
+            ids[role] = list(read_ids(self.table(role), "person", "strip"))
+            views[role] = UnionView(
+                alignment.rank_of_row,
+                bytes.fromhex(summary.union_sha256),
+                Sizes(summary.own_size, summary.peer_size, summary.union_size),
+            )
+        assert is_ideal(ids["active"], ids["passive"], views["active"], views["passive"])
 
     def is_clean(self, role: RoleName) -> bool:
         """Whether there is no result, whole or half-written; exchanges to go on from may be."""

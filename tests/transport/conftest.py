@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.certificates import ACTIVE, PASSIVE, Trust
+from tests.support.certificates import Trust
 from tests.support.links import grpc_links, in_memory_links
+from tests.support.tls_fixtures import active, passive, trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,26 +18,13 @@ if TYPE_CHECKING:
     from florist.common.channel.channel import Link
     from florist.common.channel.credentials import Credentials
 
-
-@pytest.fixture(scope="session")
-def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return Trust.create(tmp_path_factory.mktemp("authority"))
+__all__ = ["active", "passive", "trust"]
 
 
 @pytest.fixture(scope="session")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     """An authority that the parties do not trust."""
     return Trust.create(tmp_path_factory.mktemp("stranger"))
-
-
-@pytest.fixture(scope="session")
-def active(trust: Trust) -> Credentials:
-    return trust.party(ACTIVE)
-
-
-@pytest.fixture(scope="session")
-def passive(trust: Trust) -> Credentials:
-    return trust.party(PASSIVE)
 
 
 @pytest.fixture(
