@@ -63,6 +63,7 @@ def check_all(config_path: Path) -> Iterator[Finding]:
         "run directory": _run_directory,
         "certificates": _certificates,
         "address and peer": _peer,
+        "status page": _status_page,
     }
     for what, check in checks.items():
         try:
@@ -161,14 +162,24 @@ def _peer(config: PartyConfig) -> str:
             with Session(link, hello, Patience(config.patience.silence)):
                 return f"{config.party.peer} is up at {config.network.address}; we agree"
     except NotYet as error:
-        where = (
-            "is free for an active party here" if _can_listen(config) else "is not on this machine"
-        )
+        is_free = _can_listen(config.network.address)
+        where = "is free for an active party here" if is_free else "is not on this machine"
         return f"{error.reason}: the peer is not up (yet); the address {where}"
 
 
-def _can_listen(config: PartyConfig) -> bool:
-    host, port = split_address(config.network.address)
+def _status_page(config: PartyConfig) -> str:
+    address = config.observability.address
+    if address is None:
+        return "none: observability.address is not set"
+    if not _can_listen(address):
+        raise ConfigurationError(
+            f"observability.address: {address} is in use, or not of this machine; name another"
+        )
+    return f"{address} is free"
+
+
+def _can_listen(address: str) -> bool:
+    host, port = split_address(address)
     try:
         with socket.create_server((host, port), family=_family(host)):
             return True

@@ -205,7 +205,10 @@ class RunDirectory:
 
     def begin_evaluation(self) -> None:
         """From now on there is to be no other evaluation union: people in it are told of."""
-        (self.evaluation_alignment / _BEGUN).touch()
+        try:
+            (self.evaluation_alignment / _BEGUN).touch()
+        except OSError as error:
+            raise _unwritable(self.evaluation_alignment, error) from None
 
     @property
     def has_begun_evaluation(self) -> bool:

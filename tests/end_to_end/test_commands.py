@@ -69,7 +69,7 @@ def test_certs_makes_an_authority_once_and_keys_for_the_owner_only(tmp_path: Pat
 def test_preflight_of_a_good_party(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     printed = florist("preflight", "--config", str(workspace.config("passive")))
-    assert printed.count("✓") == 7
+    assert printed.count("✓") == 8
     assert "not up" in printed
 
 

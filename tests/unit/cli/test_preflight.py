@@ -1,8 +1,9 @@
-"""`florist preflight` tells how much disk aligning takes, and refuses when there is less."""
+"""`florist preflight` tells what is amiss with this machine: its disk, its ports."""
 
 from __future__ import annotations
 
 import shutil
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from florist.cli.preflight import Finding
 
 
-def finding(folder: Path) -> Finding:
-    return next(f for f in check_all(folder / "active.yml") if f.what == "run directory")
+def finding(folder: Path, what: str = "run directory") -> Finding:
+    return next(f for f in check_all(folder / "active.yml") if f.what == what)
 
 
 @pytest.fixture
@@ -44,3 +45,16 @@ def test_too_little_disk_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert "make room" in found.seen
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, needed))
     assert finding(folder).good
+
+
+def test_a_status_page_whose_port_is_taken_is_refused(folder: Path) -> None:
+    config = folder / "active.yml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        before, section, after = config.read_text().partition("\nobservability:")
+        after = after.replace("address: null", f"address: {address}", 1)
+        config.write_text(before + section + after)
+        found = finding(folder, "status page")
+        assert not found.good
+        assert "observability.address" in found.seen
+    assert finding(folder, "status page").good
