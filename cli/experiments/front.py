@@ -258,10 +258,14 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], ratio: float, path: Path) -> None:
-    """Test AUC against the strongest attack; left and high is best. Baselines are lines."""
-    picture = Picture(figsize=(8, 4.6), layout="constrained")
+    """Test AUC against the strongest attack; left and high is best. Baselines are lines.
+
+    Points lie close together: each has a number, and its name is in the legend.
+    """
+    picture = Picture(figsize=(9.5, 5), layout="constrained")
     axes = picture.subplots()
-    for row in (row for row in rows if row.ratio == ratio):
+    here = [row for row in rows if row.ratio == ratio]
+    for row in here:
         if row.strongest is None:
             axes.axhline(row.auc, color="0.6", linestyle="--", linewidth=1)
             axes.annotate(
@@ -273,23 +277,25 @@ def draw(rows: Sequence[Row], ratio: float, path: Path) -> None:
                 va="bottom",
                 xycoords=("axes fraction", "data"),
             )
-            continue
-        is_default = row.name == "default"
-        axes.errorbar(
-            row.strongest,
-            row.auc,
-            row.auc_deviation,
-            fmt="D" if is_default else "o",
-            color="tab:red" if is_default else "tab:blue",
-            capsize=2,
-        )
+    attacked = [(row, leak) for row in here if (leak := row.strongest) is not None]
+    for number, (row, leak) in enumerate(attacked, start=1):
+        colour, on_top = ("tab:red", 5) if row.name == "default" else ("tab:blue", 3)
+        place = leak, row.auc
+        axes.errorbar(*place, row.auc_deviation, color=colour, alpha=0.35, linewidth=1)
+        label = f"{number}  {row.name}"
+        axes.plot(*place, "o", color=colour, markersize=10, label=label, zorder=on_top)
         axes.annotate(
-            row.name,
-            (row.strongest, row.auc),
-            fontsize=8,
-            xytext=(5, 4),
-            textcoords="offset points",
+            str(number),
+            place,
+            color="white",
+            fontsize=7,
+            ha="center",
+            va="center_baseline",
+            zorder=on_top + 1,
         )
+    axes.legend(
+        loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, markerscale=0.6
+    )
     axes.axvline(0.5, color="0.8", linewidth=1)
     axes.set_xlabel("folded AUC of the strongest attack on either side (0.5 is chance)")
     axes.set_ylabel("test AUC")
