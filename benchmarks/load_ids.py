@@ -29,8 +29,9 @@ from florist.common.data.click_data import (
     generate,
     write_table,
 )
+from florist.common.data.id_check import fingerprint
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import fingerprint, read_ids, read_table
+from florist.common.data.tables import read_ids, read_table
 
 
 def write_people(path: Path, rows: int) -> None:

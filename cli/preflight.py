@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from florist.common.certificates import inspect
 from florist.common.channel.credentials import NotYet
 from florist.common.config import load_config, split_address
-from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import read_table, read_table_ids
+from florist.common.data.survey import survey
+from florist.common.data.table_ids import TableIds
 from florist.common.errors import ConfigurationError, FloristError
 from florist.common.groups import make_group
+from florist.common.psu.executor import make_executor
 from florist.common.psu.limits import disk_needed
 from florist.common.release import RELEASE
 from florist.common.run_directory import RunDirectory
@@ -97,24 +97,33 @@ def _ids(config: PartyConfig) -> str:
 
 @cache
 def _count_ids(table: Table, normalisation: Normalisation) -> int:
-    return len(read_table_ids(table, normalisation))
+    return len(TableIds(table, normalisation))
 
 
 def _columns(config: PartyConfig) -> str:
     """What training would read: features, and labels where there is a label column."""
-    raw = read_table(config.data.train, config.agreement.id_normalisation)
-    found = Preprocessing.fit(raw, config.data.preprocessing)
-    seen = f"{len(found.numeric_columns)} numeric, {len(found.categorical_columns)} categorical"
-    if config.data.train.label is None:
+    table = config.data.train
+    found = survey(
+        table,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        with_labels=table.label is not None,
+    )
+    numeric, categorical = found.preprocessing.sizes
+    seen = f"{numeric} numeric, {categorical} categorical"
+    if found.labels is None:
         return f"{seen}, no label"
-    labels = read_labels(raw, config.agreement.training.classes)
-    return f"{seen}, label {config.data.train.label} of {len(labels.names)} classes"
+    labels = found.labels.labels(config.agreement.training.classes)
+    return f"{seen}, label {table.label} of {len(labels.names)} classes"
 
 
 def _engine(config: PartyConfig) -> str:
-    group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
-    group.close()
-    return f"group {group.name} with {group.engine}"
+    compute = config.compute
+    with (
+        closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group,
+        closing(make_executor(compute, group)) as executor,
+    ):
+        return f"group {group.name} with {group.engine}, executor {executor.name}"
 
 
 def _run_directory(config: PartyConfig) -> str:

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from florist.common.data.tables import fingerprint, read_table_ids
+from florist.common.data.table_ids import TableIds
 from florist.common.errors import ConfigurationError
 from florist.common.groups import make_group
 from florist.common.messages import PROTOCOL_VERSION
 from florist.common.progress import CountedProgress
 from florist.common.psu.custody import SecretsInMemory
+from florist.common.psu.executor import make_executor
 from florist.common.psu.hashed_ids import hashed_with_dummies
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed, keep_memory_tight, room_for_sorting
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.config import PartyConfig, Table
-    from florist.common.data.ids import IdColumn
-    from florist.common.groups.group import Group
+    from florist.common.data.ids import Ids
     from florist.common.progress import Progress
     from florist.common.psu.alignment import UnionView
+    from florist.common.psu.executor import Executor
     from florist.common.role import Role
     from florist.common.run_directory import TableName
     from florist.common.session import Session
@@ -71,17 +72,20 @@ def align(
         laps.end("read")
         group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
         log.info("group %s, engine %s", group.name, group.engine)
+        with closing(group), closing(make_executor(config.compute, group)) as executor:
 
-        def work(session: Session) -> None:
-            laps.end("connect")
-            aligner = Aligner(
-                role, config, group, session, progress, laps, runs.work("align"), secrets
-            )
-            runs.save_alignments(
-                {table: aligner.align(table, ids) for table, ids in tables.items()}
-            )
+            def work(session: Session) -> None:
+                laps.end("connect")
+                aligner = Aligner(
+                    role, config, executor, session, progress, laps, runs.work("align"), secrets
+                )
+                runs.save_alignments(
+                    {
+                        table: aligner.align(table, ids, ids.fingerprint)
+                        for table, ids in tables.items()
+                    }
+                )
 
-        with closing(group):
             run_with_peer(role, config, stage, work, plaintext=options.plaintext)
         runs.drop_work("align")
         return {table: runs.load_alignment(table) for table in tables}
@@ -93,7 +97,7 @@ class Aligner:
 
     role: Role
     config: PartyConfig
-    group: Group
+    executor: Executor
     session: Session
     progress: Progress
     laps: Laps
@@ -101,33 +105,34 @@ class Aligner:
     folder: Path
     secrets: SecretsInMemory
 
-    def align(self, table: TableName, ids: IdColumn) -> Alignment:
+    def align(self, table: TableName, ids: Ids, fingerprint: str) -> Alignment:
         """The union of these IDs, with dummies as configured, and of the peer's."""
         counted = CountedProgress(self.progress, self.session.count_work)
-        work = self._open(table, ids)
+        work = self._open(table, len(ids), fingerprint)
         if work.journal.ids is None:
             with counted.step(f"hashing our IDs ({table})") as step:
                 dummies = self.config.alignment.dummies
-                work.store_ids(hashed_with_dummies(self.group, ids, dummies, step))
+                work.store_ids(hashed_with_dummies(self.executor, ids, dummies, step))
         self.laps.end("hash")
         view = self.role.run_psu(self.session, work, counted, table)
         self.laps.end("union")
-        return Alignment(self._summary(ids, view), view.rank_of_own[: len(ids)])
+        summary = self._summary(len(ids), fingerprint, view)
+        return Alignment(summary, view.rank_of_own[: len(ids)])
 
-    def _open(self, table: TableName, ids: IdColumn) -> UnionWork:
+    def _open(self, table: TableName, rows: int, fingerprint: str) -> UnionWork:
         """Where both are with this union."""
-        settings = self.config.alignment
-        size = len(ids) + settings.dummies
+        settings, group = self.config.alignment, self.executor.group
+        size = rows + settings.dummies
         storage = FolderStorage(self.folder / table)
-        journal = Journal(storage, self.group.width, self._identity(table, ids))
+        journal = Journal(storage, group.width, self._identity(table, fingerprint))
         channel = self.session.channel(f"{table}.psu.opening")
-        held, done = open_union(channel, self.group, journal, self.secrets.held.get(table), size)
+        held, done = open_union(channel, group, journal, self.secrets.held.get(table), size)
         self.secrets.held[table] = held
-        storage.require(disk_needed(self.group.width, size, journal.peer_size))
-        room = room_for_sorting(settings.memory_bytes)
-        return UnionWork(self.group, held.keys, journal, done, room)
+        storage.require(disk_needed(group.width, size, journal.peer_size))
+        room = room_for_sorting(settings.memory_bytes, self.executor.memory)
+        return UnionWork(self.executor, held.keys, journal, done, room)
 
-    def _identity(self, table: TableName, ids: IdColumn) -> bytes:
+    def _identity(self, table: TableName, fingerprint: str) -> bytes:
         """Of what is to be aligned with whom: another one begins anew."""
         config = self.config
         parts = (
@@ -137,12 +142,12 @@ class Aligner:
             config.party.peer,
             config.agreement.canonical(),
             table,
-            fingerprint(ids),
+            fingerprint,
             config.alignment.dummies,
         )
         return sha256(json.dumps(parts).encode()).digest()
 
-    def _summary(self, ids: IdColumn, view: UnionView) -> AlignmentSummary:
+    def _summary(self, rows: int, fingerprint: str, view: UnionView) -> AlignmentSummary:
         config, traffic = self.config, self.session.traffic
         return AlignmentSummary(
             format=FORMAT,
@@ -152,9 +157,9 @@ class Aligner:
             peer=config.party.peer,
             finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
             agreement=config.agreement.model_dump(mode="json"),
-            engine=self.group.engine,
-            rows=len(ids),
-            table_fingerprint=fingerprint(ids),
+            engine=self.executor.group.engine,
+            rows=rows,
+            table_fingerprint=fingerprint,
             own_dummies=config.alignment.dummies,
             own_size=view.sizes.own,
             peer_size=view.sizes.peer,
@@ -167,8 +172,8 @@ class Aligner:
         )
 
 
-def _read_all(config: PartyConfig) -> dict[TableName, IdColumn]:
-    """The IDs of every table that the agreement says there is."""
+def _read_all(config: PartyConfig) -> dict[TableName, TableIds]:
+    """The IDs of every table that the agreement says there is, checked."""
     tables: dict[TableName, Table] = {"train": config.data.train}
     if config.agreement.training.test_table:
         if config.data.test_table is None:
@@ -177,9 +182,9 @@ def _read_all(config: PartyConfig) -> dict[TableName, IdColumn]:
                 "(agreement.training.test_table)"
             )
         tables["test"] = config.data.test_table
-    read: dict[TableName, IdColumn] = {}
+    read: dict[TableName, TableIds] = {}
     for name, table in tables.items():
-        read[name] = read_table_ids(table, config.agreement.id_normalisation)
+        read[name] = TableIds(table, config.agreement.id_normalisation)
         log.info("%s IDs read from the %s table", f"{len(read[name]):,}", name)
     return read
 

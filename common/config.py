@@ -24,6 +24,7 @@ from pydantic import field_validator as check_field
 from florist.common.agreement import Agreement, Section
 from florist.common.data.formats import FORMATS, Format, FormatName
 from florist.common.errors import ConfigurationError
+from florist.common.memory_size import MemorySize, size_in_bytes
 from florist.common.training.settings import Audit, Model, Optimiser, Training
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Section)
 
-EngineName = Literal["auto", "multibuffer", "avx2", "cryptography", "gmpy2"]
+EngineName = Literal["auto", "ifma", "avx2", "cryptography", "gmpy2"]
+ExecutorName = Literal["local", "ray"]
 Scaling = Literal["linear", "log"]
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -79,6 +81,15 @@ def _check_address(address: str) -> str:
     return address
 
 
+def _check_ray_address(address: str) -> str:
+    if address not in ("auto", "local"):
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise ValueError(f"{error}; or be auto, or local") from None
+    return address
+
+
 def _check_name(name: str) -> str:
     if not _DNS_LABEL.fullmatch(name):
         raise ValueError(
@@ -91,26 +102,6 @@ def _check_delimiter(delimiter: str) -> str:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
         raise ValueError('must be one ASCII character, such as ";" or "\\t", and not a quote')
     return delimiter
-
-
-def size_in_bytes(text: str) -> int:
-    """What `512MB` or `2GiB` means.
-
-    Raises:
-        ValueError: it means nothing.
-    """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG])(i?)B", text)
-    if not found:
-        raise ValueError("must be a number with its unit, such as 512MB or 2GB")
-    number, letter, is_binary = found.groups()
-    base = 1024 if is_binary else 1000
-    return int(float(number) * base ** {"M": 2, "G": 3}[letter])
-
-
-def _check_memory(text: str) -> str:
-    if size_in_bytes(text) < 256_000_000:
-        raise ValueError("must be 256MB at least")
-    return text
 
 
 def _check_columns(columns: object) -> object:
@@ -135,10 +126,10 @@ def _resolve(path: Path, info: ValidationInfo) -> Path:
 
 Name = Annotated[str, AfterValidator(_check_name)]
 Address = Annotated[str, AfterValidator(_check_address)]
+RayAddress = Annotated[str, AfterValidator(_check_ray_address)]
 Delimiter = Annotated[str, AfterValidator(_check_delimiter)]
 Columns = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_check_columns)]
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_resolve)]
-MemorySize = Annotated[str, AfterValidator(_check_memory)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -380,8 +371,8 @@ class Alignment(Section):
     memory_limit: MemorySize = Field(
         default="2GB",
         description="Memory for this party while it aligns, all included: the program (about 130 "
-        "MB) and our IDs (about 60 bytes each) too. What does not fit is sorted on disk, in "
-        "run_directory. A number with MB, GB, MiB or GiB, 256MB at least.",
+        "MB) and the places of our IDs in the union (16 bytes each) too. What does not fit is "
+        "sorted on disk, in run_directory. A number with MB, GB, MiB or GiB, 256MB at least.",
     )
 
     @property
@@ -395,11 +386,29 @@ class Compute(Section):
     engine: EngineName = Field(
         default="auto",
         description="Implementation of the group's arithmetic; all give the same results. auto "
-        "takes the fastest there is here; multibuffer, avx2, cryptography and gmpy2 name one, "
+        "takes the fastest there is here; ifma, avx2, cryptography and gmpy2 name one, "
         "which must fit the group and this machine.",
     )
     threads: int = Field(
         default=0, ge=0, description="Number of cores to work with; 0 stands for all of them."
+    )
+    executor: ExecutorName = Field(
+        default="local",
+        description="Where alignment hashes, raises and sorts: local, on this machine; ray, on our "
+        "own Ray cluster, to which everything goes sealed. ray needs `pip install florist[ray]` "
+        "here, and this release of FLORIST on every node.",
+    )
+    ray_address: RayAddress = Field(
+        default="auto",
+        description="The Ray cluster: auto, the one that this machine is part of; host:port of its "
+        "head; or local, one for this run, on this machine alone.",
+    )
+    ray_workers: int = Field(
+        default=0,
+        ge=0,
+        le=4096,
+        description="Worker processes on the Ray cluster, with one core each; 0 stands for as many "
+        "as it has cores.",
     )
 
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from florist.common.align_stage import Aligner, Laps
 from florist.common.bundle import ActiveBundle, compare_bundles, load_bundle
+from florist.common.data.id_check import fingerprint
 from florist.common.data.ids import quick_digests
 from florist.common.data.labels import read_labels
-from florist.common.data.tables import fingerprint, read_table, read_table_ids
+from florist.common.data.tables import read_table, read_table_ids
 from florist.common.errors import ConfigurationError
 from florist.common.evaluation.evaluation import check_labels
 from florist.common.evaluation.page import EvaluationReport, render
@@ -31,6 +32,7 @@ from florist.common.messages import EvaluationOpening
 from florist.common.progress import CountedProgress
 from florist.common.psu.alignment import Sizes
 from florist.common.psu.custody import SecretsInMemory
+from florist.common.psu.executor import LocalExecutor
 from florist.common.release import RELEASE
 from florist.common.run_directory import Alignment, EvaluationUnion, RunDirectory
 from florist.common.stage import Stage
@@ -305,14 +307,15 @@ def _align(meeting: _Meeting, table: _Table, count: int) -> EvaluationUnion:
     aligner = Aligner(
         meeting.role,
         config,
-        meeting.group,
+        LocalExecutor(meeting.group),
         meeting.session,
         meeting.progress,
         Laps(),
         meeting.runs.work("evaluate"),
         SecretsInMemory(),
     )
-    some = aligner.align("evaluation", table.ids.take(rows))
+    people = table.ids.take(rows)
+    some = aligner.align("evaluation", people, fingerprint(people))
     meeting.runs.drop_work("evaluate")  # another attempt has other people take part
     ranks = np.full(len(table), -1, dtype=np.int64)
     ranks[rows] = some.rank_of_row

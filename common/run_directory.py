@@ -6,6 +6,8 @@
           alignment.json   sizes, digest of U, agreement, timings, traffic
           ranks.parquet    one row per row of the party's own table: its position in U
       .alignment-work/     while aligning is under way: finished exchanges, to go on from
+      .training-work/      for a moment before training: it makes files without a name for tables
+                           that do not fit in memory
       checkpoints/         while training is under way
       audit/               what the self-audit finds, while it is under way and afterwards
       training/            this party's half of the model with its preprocessing, figures, report
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 TableName = Literal["train", "test", "evaluation"]
 
 #: Raised when what is written changes so that an older reader would misread it.
-FORMAT = 1
+FORMAT = 2
 
 _KEY = "draws.key"
 
@@ -132,7 +134,7 @@ class RunDirectory:
         return self.result(stage) / _PENDING
 
     def work(self, stage: StageName) -> Path:
-        """What the unions of a stage go on from after a loss; gone when the stage is over."""
+        """What a stage needs while it is under way, to go on from after a loss; gone afterwards."""
         return self.path / f".{_RESULTS[stage]}-work"
 
     def drop_work(self, stage: StageName) -> None:

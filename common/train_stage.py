@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from florist.common.audit.self_audit import AuditFolder, AuditPlan
 from florist.common.bundle import Contents, save_bundle
-from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import fingerprint, read_table
+from florist.common.data.feature_room import FeatureRoom
+from florist.common.data.survey import survey
 from florist.common.errors import ConfigurationError
 from florist.common.progress import CountedProgress
 from florist.common.psu.alignment import Sizes
+from florist.common.psu.storage import FolderStorage
 from florist.common.release import RELEASE
 from florist.common.run_directory import RunDirectory
 from florist.common.stage import Stage
@@ -34,17 +37,18 @@ from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.synthetic_labels import label_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Any
 
     from florist.common.agreement import TrainingAgreement
     from florist.common.config import PartyConfig
-    from florist.common.data.features import Features
     from florist.common.data.labels import Labels
+    from florist.common.data.preprocessing import Preprocessing
+    from florist.common.data.survey import Survey
     from florist.common.progress import Progress
     from florist.common.role import Role
-    from florist.common.run_directory import Alignment, TableName
+    from florist.common.run_directory import Alignment, AlignmentSummary, TableName
     from florist.common.session import Session
     from florist.common.stage import StageOptions
     from florist.common.train_session import Trained
@@ -62,7 +66,7 @@ class Prepared:
 
     preprocessing: Preprocessing
     parts: TrainingParts
-    alignment: Alignment
+    summary: AlignmentSummary
     class_names: tuple[str, ...]
 
 
@@ -87,14 +91,15 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
             cardinalities=prepared.preprocessing.cardinalities,
             model=config.model,
             optimiser=config.optimiser,
+            processes=config.training.processes,
         )
         run_setup = RunSetup(
-            union_sha256=bytes.fromhex(prepared.alignment.summary.union_sha256),
+            union_sha256=bytes.fromhex(prepared.summary.union_sha256),
             store=store,
             identity={
                 "agreement": hashlib.sha256(config.agreement.canonical().encode()).hexdigest(),
-                "union": prepared.alignment.summary.union_sha256,
-                "table": prepared.alignment.summary.table_fingerprint,
+                "union": prepared.summary.union_sha256,
+                "table": prepared.summary.table_fingerprint,
             },
             seed=config.training.seed,
             on_checkpoint=_watch(config, runs),
@@ -142,69 +147,98 @@ def prepare(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepared:
     Raises:
         ConfigurationError: names the file or key and the fix.
     """
-    agreement, tables = config.agreement.training, config.data
+    agreement = config.agreement.training
+    with _feature_room(config, runs) as room:
+        train, preprocessing, summary, names = _train_table(role, config, runs, room)
+        test = (
+            _test_table(config, runs, room, preprocessing, names) if agreement.test_table else None
+        )
+    set_threads(config.training.threads, config.training.processes)
+    device = pick_device(config.training.device, config.training.processes)
+    if device.type == "cpu":
+        deterministic()  # a run that is resumed ends with the same weights to the last bit
+    log.info("%s rows, %r, device %s", f"{summary.rows:,}", preprocessing, device)
+    _warn_of_few_steps(agreement, summary.union_size)
+    return Prepared(
+        preprocessing, TrainingParts(agreement, device, train, test), summary, names or ()
+    )
+
+
+@contextmanager
+def _feature_room(config: PartyConfig, runs: RunDirectory) -> Iterator[FeatureRoom]:
+    try:
+        yield FeatureRoom(config.training.table_bytes, FolderStorage(runs.work("train")))
+    finally:
+        runs.drop_work("train")  # what is in use has no name
+        pa.default_memory_pool().release_unused()  # reading tables leaves a lot
+
+
+def _train_table(
+    role: Role, config: PartyConfig, runs: RunDirectory, room: FeatureRoom
+) -> tuple[TableParts, Preprocessing, AlignmentSummary, tuple[str, ...] | None]:
+    """The table; what was learned from it; how it is aligned; what its classes are called."""
     alignment = runs.load_alignment("train")
-    raw = read_table(tables.train, config.agreement.id_normalisation)
-    _check_same_table(alignment, fingerprint(raw.ids), "train")
+    found = survey(
+        config.data.train,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        with_labels=role.name == "active",
+        memory=room.memory,
+    )
+    _check_same_table(alignment, found.fingerprint, "train")
     if not alignment.summary.shared_size:
         raise ConfigurationError(
             "data.train: the parties have no person in common, so features and labels never meet "
             "and there is nothing to learn"
         )
-    preprocessing = Preprocessing.fit(raw, tables.preprocessing)
-    if role.name == "passive" and not _has_features(preprocessing):
+    if role.name == "passive" and not _has_features(found.preprocessing):
         raise ConfigurationError(
             "data.train: the passive party needs features; name columns as `numeric` or "
             "`categorical`"
         )
-    labels = read_labels(raw, agreement.classes) if role.name == "active" else None
-    train_parts = _table_parts(
-        alignment, preprocessing.transform(raw) if _has_features(preprocessing) else None, labels
+    labels = found.labels.labels(config.agreement.training.classes) if found.labels else None
+    parts = _table_parts(alignment, found, room, labels)
+    return parts, found.preprocessing, alignment.summary, labels.names if labels else None
+
+
+def _test_table(
+    config: PartyConfig,
+    runs: RunDirectory,
+    room: FeatureRoom,
+    preprocessing: Preprocessing,
+    names: tuple[str, ...] | None,
+) -> TableParts:
+    """The test table, treated as that of training was; with labels where `names` has classes."""
+    agreement, table = config.agreement.training, config.data.test_table
+    if table is None:
+        raise ConfigurationError("data.test: missing; the agreement says that there is one")
+    alignment = runs.load_alignment("test")
+    found = survey(
+        table,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        known=preprocessing,
+        with_labels=names is not None,
+        memory=room.memory,
     )
-    test_parts = None
-    if agreement.test_table:
-        if tables.test_table is None:
-            raise ConfigurationError("data.test: missing; the agreement says that there is one")
-        test_alignment = runs.load_alignment("test")
-        test_raw = read_table(
-            tables.test_table, config.agreement.id_normalisation, features=preprocessing.features
+    _check_same_table(alignment, found.fingerprint, "test")
+    _check_all_shared(alignment)
+    labels = found.labels.labels(agreement.classes, names=names) if found.labels else None
+    if labels and len(set(labels.classes.tolist())) < agreement.classes:
+        raise ConfigurationError(
+            "data.test: has no row of some classes, and AUC needs rows of every class; add some"
         )
-        _check_same_table(test_alignment, fingerprint(test_raw.ids), "test")
-        _check_all_shared(test_alignment)
-        test_labels = (
-            read_labels(test_raw, agreement.classes, names=labels.names) if labels else None
-        )
-        if test_labels and len(set(test_labels.classes.tolist())) < agreement.classes:
-            raise ConfigurationError(
-                "data.test: has no row of some classes, and AUC needs rows of every class; add some"
-            )
-        test_parts = _table_parts(
-            test_alignment,
-            preprocessing.transform(test_raw) if _has_features(preprocessing) else None,
-            test_labels,
-        )
-    set_threads(config.training.threads)
-    device = pick_device(config.training.device)
-    if device.type == "cpu":
-        deterministic()  # a run that is resumed ends with the same weights to the last bit
-    log.info("%s rows, %r, device %s", f"{len(raw):,}", preprocessing, device)
-    _warn_of_few_steps(config.agreement.training, alignment.summary.union_size)
-    return Prepared(
-        preprocessing,
-        TrainingParts(agreement, device, train_parts, test_parts),
-        alignment,
-        labels.names if labels else (),
-    )
+    return _table_parts(alignment, found, room, labels)
 
 
 def _table_parts(
-    alignment: Alignment, features: Features | None, labels: Labels | None
+    alignment: Alignment, found: Survey, room: FeatureRoom, labels: Labels | None
 ) -> TableParts:
     summary = alignment.summary
     return TableParts(
         Membership.of(alignment.rank_of_row, summary.union_size),
         Sizes(summary.own_size, summary.peer_size, summary.union_size),
-        features,
+        room.hold(found) if _has_features(found.preprocessing) else None,
         labels.classes if labels else None,
     )
 
@@ -256,10 +290,10 @@ def _save(
         release=RELEASE,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         agreement=config.agreement.model_dump(mode="json"),
-        union_size=prepared.alignment.summary.union_size,
-        own_size=prepared.alignment.summary.own_size,
-        peer_size=prepared.alignment.summary.peer_size,
-        shared_size=prepared.alignment.summary.shared_size,
+        union_size=prepared.summary.union_size,
+        own_size=prepared.summary.own_size,
+        peer_size=prepared.summary.peer_size,
+        shared_size=prepared.summary.shared_size,
         history=history,
         metrics=metrics,
         calibration=trained.half.calibration_points(),
@@ -274,7 +308,7 @@ def _save(
         role=role.name,
         run=run_name(trained.run.schedule.seed),
         agreement=config.agreement,
-        union_sha256=prepared.alignment.summary.union_sha256,
+        union_sha256=prepared.summary.union_sha256,
         model=config.model,
         weights=group("model", tensors),
         preprocessing=prepared.preprocessing,

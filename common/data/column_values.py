@@ -78,11 +78,16 @@ def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 
 def numbers_in(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """As `as_numbers`, when text holds numbers, at least one, and nothing else but missing ones."""
+    numbers = numbers_or_nothing_in(texts)
+    return numbers if numbers is not None and numbers.null_count < len(numbers) else None
+
+
+def numbers_or_nothing_in(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """As `numbers_in`, also when all are missing."""
     try:
-        numbers = _parsed(texts)
+        return _parsed(texts)
     except pa.ArrowInvalid:
         return None
-    return numbers if numbers.null_count < len(numbers) else None
 
 
 def is_numeric(kind: pa.DataType) -> bool:

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
+def encoded_bytes(rows: int, columns: int) -> int:
+    """What features take."""
+    return 4 * rows * columns
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Features:
     """Row `i` of both arrays is one person. Each is C-contiguous, and may have no columns."""

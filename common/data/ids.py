@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+
+class Ids(Protocol):
+    """IDs in the order of their rows, in memory or not."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, rows: int) -> Iterator[IdColumn]:
+        """All of them, `rows` at a time; the last batch may have fewer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -27,6 +39,13 @@ class IdColumn:
         offsets = np.zeros(len(values) + 1, dtype=np.int64)
         np.cumsum([len(value) for value in values], out=offsets[1:])
         return cls(np.frombuffer(b"".join(values), dtype=np.uint8), offsets)
+
+    @classmethod
+    def from_arrow(cls, texts: pa.LargeStringArray) -> Self:
+        """None missing; the bytes are shared."""
+        _, offsets, data = texts.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        return cls(np.frombuffer(data, dtype=np.uint8), bounds)
 
     @classmethod
     def joined(cls, parts: list[IdColumn]) -> Self:
@@ -63,6 +82,11 @@ class IdColumn:
     def slice(self, start: int, stop: int) -> IdColumn:
         """IDs `start` up to `stop`, sharing the buffer."""
         return IdColumn(self.data, self.offsets[start : stop + 1])
+
+    def batches(self, rows: int) -> Iterator[IdColumn]:
+        """As `Ids`, sharing the buffer."""
+        starts = range(0, len(self), rows)
+        return (self.slice(start, min(start + rows, len(self))) for start in starts)
 
     def take(self, rows: npt.NDArray[np.int64]) -> IdColumn:
         """These IDs in this order, copied."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from florist.common.data.tables import RawTable
 
@@ -49,27 +50,66 @@ def read_labels(raw: RawTable, classes: int = 2, *, names: tuple[str, ...] | Non
         ConfigurationError: labels are missing, all the same, or of other classes; names the file,
             the column and a few of the values.
     """
-    if raw.label is None:
-        raise ConfigurationError(
-            f"{raw.source}: no column is known to hold the label; name it as `label` under "
-            "`data.train`"
+    reader = LabelReader(raw.source, raw.label_column)
+    assert raw.label is not None
+    reader.add(raw.label)
+    return reader.labels(classes, names=names)
+
+
+class LabelReader:
+    """As `read_labels`, of a column that comes in parts."""
+
+    def __init__(self, source: str, column: str | None) -> None:
+        """Start with no rows.
+
+        Raises:
+            ConfigurationError: there is no such column.
+        """
+        if column is None:
+            raise ConfigurationError(
+                f"{source}: no column is known to hold the label; name it as `label` under "
+                "`data.train`"
+            )
+        self._where = f"{source}, column {quoted(column)}"
+        #: The place of each text, in the order in which they first came.
+        self._place_of: dict[str, int] = {}
+        self._places: list[npt.NDArray[np.int32]] = []
+        self._missing = 0
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """The next rows.
+
+        Raises:
+            ConfigurationError: they have no text.
+        """
+        texts = pc.utf8_trim_whitespace(as_categories(column, self._where))
+        self._missing += pc.sum(pc.equal(texts, "")).as_py() or 0
+        distinct = pc.unique(texts)
+        places = np.array(
+            [self._place_of.setdefault(text, len(self._place_of)) for text in distinct.to_pylist()],
+            dtype=np.int32,
         )
-    where = f"{raw.source}, column {quoted(str(raw.label_column))}"
-    texts = pc.utf8_trim_whitespace(as_categories(raw.label, where))
-    if missing := pc.sum(pc.equal(texts, "")).as_py():
-        raise ConfigurationError(
-            f"{where}: labels are missing in {missing:,} of {len(texts):,} rows; take those rows "
-            "out, or give them labels"
-        )
-    distinct = pc.unique(texts)
-    if len(distinct) == 1:
-        raise ConfigurationError(
-            f"{where}: is {quoted(distinct[0].as_py())} in every row; a model can learn only from "
-            "rows of different classes"
-        )
-    numbers, called = _numbered(distinct.to_pylist(), classes, names, where)
-    places = pc.index_in(texts, value_set=distinct).to_numpy()
-    return Labels(numbers[places], called)
+        self._places.append(places[pc.index_in(texts, value_set=distinct).to_numpy()])
+
+    def labels(self, classes: int = 2, *, names: tuple[str, ...] | None = None) -> Labels:
+        """Of all rows, one at least.
+
+        Raises:
+            ConfigurationError: as `read_labels`.
+        """
+        where, texts = self._where, list(self._place_of)
+        if self._missing:
+            raise ConfigurationError(
+                f"{where}: labels are missing in {self._missing:,} of "
+                f"{sum(map(len, self._places)):,} rows; take those rows out, or give them labels"
+            )
+        if len(texts) == 1:
+            raise ConfigurationError(
+                f"{where}: is {quoted(texts[0])} in every row; a model can learn only from rows of "
+                "different classes"
+            )
+        numbers, called = _numbered(texts, classes, names, where)
+        return Labels(numbers[np.concatenate(self._places)], called)
 
 
 def _numbered(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".gz")
 #: The text reader's unit of work; no row can be longer.
 _BLOCK_MIB = 4
+#: Of each column of a Parquet file that is read part by part.
+_BUFFER_BYTES = 1 << 18
 _RECODE = "save the file with that encoding"
 
 
@@ -179,7 +181,8 @@ def _stream_parquet(
     path: Path, names: Sequence[str], rows: int
 ) -> Iterator[tuple[pa.Table, float]]:
     try:
-        with parquet.ParquetFile(str(path)) as file:
+        # With small buffers, since else all columns of a row group are read whole.
+        with parquet.ParquetFile(str(path), buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
             done, total = 0, file.metadata.num_rows
             for batch in file.iter_batches(rows, columns=list(names)):
                 done += batch.num_rows
@@ -238,25 +241,29 @@ def _as_strings(names: Sequence[str] | None) -> csv.ConvertOptions:
 def _stream_text(
     path: Path, names: Sequence[str], layout: TextLayout
 ) -> Iterator[tuple[pa.Table, float]]:
-    done = 0
-    options = _read_options(layout)
     try:
-        with (
-            pa.OSFile(str(path)) as file,
-            _decompressed(file, path) as stream,
-            csv.open_csv(stream, options, _parse_options(layout), _as_strings(names)) as reader,
-        ):
-            size = file.size()
-            for blocks, batch in enumerate(reader, start=1):
-                done += batch.num_rows
-                # The reader is some blocks ahead of what it gives; of a compressed file it is
-                # known only how far it is.
-                read = file.tell() if stream is not file else blocks * options.block_size
-                yield pa.Table.from_batches([batch]), min(read / size, 1.0)
+        yield from _text_blocks(path, names, layout)
     except pa.ArrowException as error:
-        raise _explained(path, layout, str(error), f"a row after row {done:,}") from None
+        raise _bad_block(path, names, layout, error) from None
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+def _text_blocks(
+    path: Path, names: Sequence[str], layout: TextLayout, *, use_threads: bool = True
+) -> Iterator[tuple[pa.Table, float]]:
+    options = _read_options(layout, use_threads=use_threads)
+    with (
+        pa.OSFile(str(path)) as file,
+        _decompressed(file, path) as stream,
+        csv.open_csv(stream, options, _parse_options(layout), _as_strings(names)) as reader,
+    ):
+        size = file.size()
+        for blocks, batch in enumerate(reader, start=1):
+            # The reader is some blocks ahead of what it gives; of a compressed file it is known
+            # only how far it is.
+            read = file.tell() if stream is not file else blocks * options.block_size
+            yield pa.Table.from_batches([batch]), min(read / size, 1.0)
 
 
 def _decompressed(file: pa.NativeFile, path: Path) -> pa.NativeFile:
@@ -291,13 +298,26 @@ def _bad_text(
         _text_columns(path, names, layout, use_threads=False)
     except (pa.ArrowException, OSError) as slower:
         problem = str(slower)
-    return _explained(path, layout, problem, "a row")
+    return _explained(path, layout, problem)
 
 
-def _explained(path: Path, layout: TextLayout, problem: str, somewhere: str) -> ConfigurationError:
+def _bad_block(
+    path: Path, names: Sequence[str], layout: TextLayout, error: pa.ArrowException
+) -> ConfigurationError:
+    """As `_bad_text`, of a file that may be larger than memory."""
+    problem = str(error)
+    try:
+        for _ in _text_blocks(path, names, layout, use_threads=False):
+            pass
+    except (pa.ArrowException, OSError) as slower:
+        problem = str(slower)
+    return _explained(path, layout, problem)
+
+
+def _explained(path: Path, layout: TextLayout, problem: str) -> ConfigurationError:
     row = re.search(r"Row #(\d+)", problem)
     header = "" if layout.names else " (the header is row 1)"
-    where = f"row {int(row[1]):,}{header}" if row else somewhere
+    where = f"row {int(row[1]):,}{header}" if row else "a row"
     if "Empty CSV" in problem:
         return _no_rows(path)
     if "UTF8" in problem:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -18,7 +17,8 @@ from florist.common.data.column_values import (
     numbers_in,
 )
 from florist.common.data.formats import FORMATS, ROW_NUMBER
-from florist.common.data.ids import IdColumn, quick_digests
+from florist.common.data.id_check import IdCheck
+from florist.common.data.ids import IdColumn
 from florist.common.data.quoting import quoted, quoted_few
 from florist.common.data.table_files import TextLayout, open_table
 from florist.common.errors import ConfigurationError
@@ -73,7 +73,7 @@ class RawTable:
         """From what is in memory: columns of numbers are numbers, others are categories."""
         return cls(
             source=source,
-            ids=_id_column(ids.cast(pa.large_string())),
+            ids=IdColumn.from_arrow(ids.cast(pa.large_string())),
             label=None if label is None else pa.chunked_array([label]),
             label_column=None if label is None else "label",
             columns=pa.table(
@@ -119,8 +119,8 @@ def read_table(
     file = table_file(table)
     numeric: Columns = features.numeric if features else table.numeric
     categorical: Columns = features.categorical if features else table.categorical
-    others = [column for column in (_id_name(table), table.label) if column is not None]
-    candidates = _candidates(file, numeric, categorical, others)
+    others = [column for column in (id_name(table), table.label) if column is not None]
+    candidates = feature_candidates(file, numeric, categorical, others)
     content = file.read([*others, *candidates] or file.names[:1])
     return RawTable(
         source=str(table.path),
@@ -162,16 +162,16 @@ def normalised_ids(texts: pa.ChunkedArray, where: str, normalisation: Normalisat
         ConfigurationError: starts with `where`; the column has no exact text.
     """
     column = _normalised(as_ids(texts, where), normalisation)
-    return _id_column(pc.fill_null(column, "").combine_chunks())
+    return IdColumn.from_arrow(pc.fill_null(column, "").combine_chunks())
 
 
 def read_table_ids(table: Table, normalisation: Normalisation) -> IdColumn:
     """As `read_ids`, of a table of the configuration, whatever its format."""
-    column = _id_name(table)
+    column = id_name(table)
     if column is not None:
         return _stream_ids(table_file(table), column, normalisation)
     file = table_file(table)
-    return _numbers(sum(part.num_rows for part in _parts(file, file.names[0])))
+    return row_numbers(sum(part.num_rows for part in _parts(file, file.names[0])))
 
 
 def read_ids(
@@ -195,15 +195,35 @@ def read_ids(
     return _stream_ids(open_table(path, TextLayout(delimiter)), id_column, normalisation)
 
 
-def fingerprint(ids: IdColumn) -> str:
-    """SHA-256 (hex) of the exact IDs in their order: equal only for equal columns."""
-    first, last = ids.offsets[0], ids.offsets[-1]
-    digest = sha256(b"florist/ids/1")
-    digest.update(len(ids).to_bytes(8, "little"))
-    # Where each ID ends, and then all bytes: together they can be read in one way only.
-    digest.update(np.ascontiguousarray(ids.offsets[1:] - first, dtype="<i8").data)
-    digest.update(np.ascontiguousarray(ids.data[first:last]).data)
-    return digest.hexdigest()
+class IdReader:
+    """IDs that come in parts: normalised one by one, checked when all are there."""
+
+    def __init__(self, path: Path, id_column: str, normalisation: Normalisation) -> None:
+        self._where = f"{path}, column {quoted(id_column)}"
+        self._normalisation = normalisation
+        self._parts: list[IdColumn] = []
+
+    def add(self, texts: pa.ChunkedArray) -> None:
+        """The next rows.
+
+        Raises:
+            ConfigurationError: as `normalised_ids`.
+        """
+        part = normalised_ids(texts, self._where, self._normalisation)
+        # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
+        self._parts.append(IdColumn.joined([part]))
+
+    def ids(self) -> IdColumn:
+        """All of them, none empty, none twice; they are given once.
+
+        Raises:
+            ConfigurationError: the file, the column and the fix.
+        """
+        ids = IdColumn.joined(self._parts)
+        check = IdCheck()
+        check.add(ids)
+        check.facts(f"{self._where} (normalisation `{self._normalisation}`)", lambda: [ids])
+        return ids
 
 
 # --- the parts of a table ---
@@ -216,22 +236,23 @@ def table_file(table: Table) -> TableFile:
     return open_table(table.path, TextLayout(table.delimiter, names))
 
 
-def _id_name(table: Table) -> str | None:
+def id_name(table: Table) -> str | None:
     """The column of the IDs; None where rows are numbered."""
     is_numbered = table.format != "plain" and table.id_column == ROW_NUMBER
     return None if is_numbered else table.id_column
 
 
 def _ids(table: Table, content: pa.Table, normalisation: Normalisation) -> IdColumn:
-    column = _id_name(table)
+    column = id_name(table)
     if column is None:
-        return _numbers(content.num_rows)
+        return row_numbers(content.num_rows)
     return _checked_ids([content.column(column)], table.path, column, normalisation)
 
 
-def _numbers(rows: int) -> IdColumn:
-    """The IDs of rows that are numbered from 1."""
-    return _id_column(pa.array(np.arange(1, rows + 1)).cast(pa.large_string()))
+def row_numbers(rows: int, first: int = 1) -> IdColumn:
+    """The IDs of so many rows that are numbered, from `first` on."""
+    numbers = pa.array(np.arange(first, first + rows))
+    return IdColumn.from_arrow(numbers.cast(pa.large_string()))
 
 
 def _stream_ids(file: TableFile, column: str, normalisation: Normalisation) -> IdColumn:
@@ -243,34 +264,23 @@ def _stream_ids(file: TableFile, column: str, normalisation: Normalisation) -> I
 def _parts(file: TableFile, column: str) -> Iterator[pa.Table]:
     """The column part by part: at least one row."""
     rows = 0
-    try:
-        for part, _ in file.batches([column], _ROWS_PER_PART):
-            rows += part.num_rows
-            yield part
-    except ConfigurationError:
-        file.read([column])  # it tells more exactly what is wrong, and where
-        raise
+    for part, _ in file.batches([column], _ROWS_PER_PART):
+        rows += part.num_rows
+        yield part
     if not rows:
-        file.read([column])
+        file.read([column])  # it tells what is wrong
 
 
 def _checked_ids(
     parts: Iterable[pa.ChunkedArray], path: Path, id_column: str, normalisation: Normalisation
 ) -> IdColumn:
-    where = f"{path}, column {quoted(id_column)}"
-    pieces: list[IdColumn] = []
+    reader = IdReader(path, id_column, normalisation)
     for part in parts:
-        texts = pc.fill_null(_normalised(as_ids(part, where), normalisation), "")
-        # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
-        pieces.append(IdColumn.joined([_id_column(texts.combine_chunks())]))
-    ids = IdColumn.joined(pieces)
-    where = f"{where} (normalisation `{normalisation}`)"
-    _refuse_empty(ids, where)
-    _refuse_repeated(ids, where)
-    return ids
+        reader.add(part)
+    return reader.ids()
 
 
-def _candidates(
+def feature_candidates(
     file: TableFile, numeric: Columns, categorical: Columns, others: list[str]
 ) -> list[str]:
     """The columns that are features, or may turn out to be."""
@@ -327,36 +337,3 @@ def _normalised(column: pa.ChunkedArray, normalisation: Normalisation) -> pa.Chu
     column = pc.utf8_trim(column, characters=WHITE_SPACE)
     # A-Z only: what other letters become depends on the release of Unicode.
     return pc.ascii_lower(column) if normalisation == "strip-lower" else column
-
-
-def _id_column(texts: pa.LargeStringArray) -> IdColumn:
-    _, offsets, data = texts.buffers()
-    bounds = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    return IdColumn(np.frombuffer(data, dtype=np.uint8), bounds)
-
-
-def _refuse_empty(ids: IdColumn, where: str) -> None:
-    rows = np.flatnonzero(ids.offsets[1:] == ids.offsets[:-1])
-    if len(rows):
-        raise ConfigurationError(
-            f"{where}: IDs missing or empty: {len(rows):,} of {len(ids):,}, the first in row "
-            f"{rows[0] + 1:,} after the header; give each row an ID, or take the row out"
-        )
-
-
-def _refuse_repeated(ids: IdColumn, where: str) -> None:
-    digests = quick_digests(ids)
-    ordered = np.sort(digests)
-    shared = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not len(shared):
-        return
-    # Equal digests make a suspect; only equal IDs are refused.
-    suspects = ids.take(np.flatnonzero(np.isin(digests, shared)))
-    counts = pa.array((each.decode() for each in suspects), pa.large_string()).value_counts()
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(repeated):
-        rows = pc.sum(repeated.field("counts")).as_py()
-        raise ConfigurationError(
-            f"{where}: IDs there more than once: {len(repeated):,}, in {rows:,} rows: "
-            f"{quoted_few(repeated.field('values'), 5)}; keep one row of each"
-        )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.data.tables import fingerprint, read_table
+from florist.common.data.id_check import fingerprint
+from florist.common.data.tables import read_table
 from florist.common.errors import ConfigurationError
 from florist.common.serving.hiding import HidingGroups
 from florist.common.serving.private_files import private_file

@@ -124,6 +124,11 @@ def test_a_byte_order_mark_and_merged_sections_are_fine(tmp_path: Path) -> None:
 )
 def test_sizes_of_memory(text: str, size: int) -> None:
     assert parse(with_value("alignment.memory_limit", text)).alignment.memory_bytes == size
+    assert parse(with_value("training.table_memory", text)).training.table_bytes == size
+
+
+def test_tables_may_be_kept_on_disk_altogether() -> None:
+    assert parse(with_value("training.table_memory", "0MB")).training.table_bytes == 0
 
 
 def test_is_frozen_and_keeps_the_number_of_dummies_out_of_its_repr() -> None:
@@ -368,7 +373,11 @@ def test_a_key_given_twice_is_refused(text: str, expected: str) -> None:
         ("network.adress", "x", "network.adress: unknown key; did you mean `address`?"),
         ("agreement.grup", "x25519", "agreement.grup: unknown key; did you mean `group`?"),
         ("threads", 4, "threads: unknown key; it belongs at `compute.threads`"),
-        ("compute.xyz", 4, "compute.xyz: unknown key; known here: `engine`, `threads`"),
+        (
+            "compute.xyz",
+            4,
+            "compute.xyz: unknown key; known here: `engine`, `threads`, `executor`, `ray_address`",
+        ),
         ("compute.1", 4, "compute.1: unknown key; known here"),
         ("compute.a\x1bb", 4, r"compute.'a\x1bb': unknown key"),
         ("party.name", "Clinic", "party.name: must be 1 to 63 lower-case letters, digits and hyph"),
@@ -414,13 +423,14 @@ def test_a_key_given_twice_is_refused(text: str, expected: str) -> None:
             "alignment.memory_limit: must be a number with its unit",
         ),
         ("alignment.memory_limit", "512", "alignment.memory_limit: must be a number with its unit"),
+        ("training.table_memory", "0", "training.table_memory: must be a number with its unit"),
         ("alignment.memory_limit", "100MB", "alignment.memory_limit: must be 256MB at least"),
         ("alignment.memory_limit", 512, "alignment.memory_limit: must be text, not 512"),
         ("alignment.dummies", True, "alignment.dummies: must be a whole number without quotes"),
         (
             "compute.engine",
             "gpu",
-            "must be one of `auto`, `multibuffer`, `avx2`, `cryptography`, `gmpy2`, not 'gpu'",
+            "must be one of `auto`, `ifma`, `avx2`, `cryptography`, `gmpy2`, not 'gpu'",
         ),
         ("patience.connect", 0, "patience.connect: must be greater than 0, not 0"),
         ("patience.connect", "1e3", "patience.connect: must be a number without quotes, not '1e3'"),

@@ -22,9 +22,10 @@ from pyarrow import parquet
 
 from florist.common.agreement import Normalisation
 from florist.common.data import ids as ids_module
-from florist.common.data import table_files, tables
+from florist.common.data import table_files
+from florist.common.data.id_check import fingerprint
 from florist.common.data.ids import IdColumn, quick_digests
-from florist.common.data.tables import WHITE_SPACE, fingerprint, read_ids
+from florist.common.data.tables import WHITE_SPACE, read_ids
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def test_equal_digests_of_different_ids_are_no_repetition(
     def same(ids: IdColumn) -> Any:  # noqa: ANN401
         return np.zeros(len(ids), dtype=np.uint64)
 
-    monkeypatch.setattr(tables, "quick_digests", same)
+    monkeypatch.setattr(id_check, "quick_digests", same)
     assert read(write(tmp_path, "id\na\nb\nc\n")) == ["a", "b", "c"]
     assert "more than once: 1, in 2 rows" in refusal(write(tmp_path, "id\na\nb\na\n"))
 
@@ -396,10 +397,11 @@ def test_not_a_parquet_file(tmp_path: Path) -> None:
 
 
 def test_fingerprint_is_the_same_in_every_release() -> None:
-    parts = b"florist/ids/1", struct.pack("<q", 2), struct.pack("<qq", 1, 3), b"abc"
-    expected = hashlib.sha256(b"".join(parts)).hexdigest()
+    lengths = hashlib.sha256(struct.pack("<qq", 1, 2)).digest()
+    both = lengths + hashlib.sha256(b"abc").digest()
+    expected = hashlib.sha256(b"florist/ids/2" + struct.pack("<q", 2) + both).hexdigest()
     assert fingerprint(IdColumn.from_bytes([b"a", b"bc"])) == expected
-    assert expected == "400e431f480daf50b900947d70ab66ed82ed86eb7911bd22e4c9c1f6a38ece49"
+    assert expected == "24d78111fe506e2317dc1f3825e37a5b716d3ef2dcc880fec9e5a02a82c4b2b7"
 
 
 def test_fingerprint_depends_on_the_ids_their_order_and_nothing_else(tmp_path: Path) -> None:

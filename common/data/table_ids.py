@@ -1,0 +1,127 @@
+"""The IDs of a table, read in parts as often as they are wanted: none of them stays in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from florist.common.data.id_check import Fingerprint, IdCheck
+from florist.common.data.ids import IdColumn
+from florist.common.data.quoting import quoted
+from florist.common.data.tables import id_name, normalised_ids, row_numbers, table_file
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from florist.common.agreement import Normalisation
+    from florist.common.config import Table
+    from florist.common.data.id_check import IdFacts
+
+#: Read at once where it does not matter how many.
+_ROWS = 1 << 17
+
+
+class IdsInParts:
+    """The IDs of a table as its rows come, from whoever reads them; they are checked, not kept."""
+
+    def __init__(self, table: Table, normalisation: Normalisation) -> None:
+        self._table = table
+        self._normalisation = normalisation
+        self._column = id_name(table)
+        self._where = f"{table.path}, column {quoted(table.id_column)}"
+        self._check = IdCheck()
+
+    def add(self, content: pa.Table) -> None:
+        """The next rows.
+
+        Raises:
+            ConfigurationError: an ID has no exact text.
+        """
+        self._check.add(self._ids(content, self._check.count))
+
+    def facts(self) -> IdFacts:
+        """After all rows, once.
+
+        Raises:
+            ConfigurationError: some IDs are empty or repeated; how many, and the fix.
+        """
+        where = f"{self._where} (normalisation `{self._normalisation}`)"
+        return self._check.facts(where, self.read)
+
+    def read(self, rows: int = _ROWS) -> Iterator[IdColumn]:
+        """The IDs from the file, `rows` at a time, unchecked."""
+        done = 0
+        for content in self.contents(rows):
+            yield self._ids(content, done)
+            done += content.num_rows
+
+    def contents(self, rows: int = _ROWS) -> Iterator[pa.Table]:
+        """What `add` takes, read from the file for its own sake; at least one row.
+
+        Raises:
+            ConfigurationError: the file, what is wrong and the fix.
+        """
+        file = table_file(self._table)
+        names = [file.names[0] if self._column is None else self._column]
+        empty = True
+        for content, _ in file.batches(names, rows):
+            empty = False
+            yield content
+        if empty:
+            file.read(names)  # it tells what is wrong
+
+    def _ids(self, content: pa.Table, before: int) -> IdColumn:
+        if self._column is None:
+            return row_numbers(content.num_rows, first=before + 1)
+        texts = content.column(self._column)
+        # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
+        return IdColumn.joined([normalised_ids(texts, self._where, self._normalisation)])
+
+
+class TableIds:
+    """IDs as `read_table_ids` gives them, in batches."""
+
+    def __init__(self, table: Table, normalisation: Normalisation) -> None:
+        """Read them once, and check them.
+
+        Raises:
+            ConfigurationError: as `read_ids`.
+        """
+        self._source = table.path
+        self._ids = IdsInParts(table, normalisation)
+        for content in self._ids.contents():
+            self._ids.add(content)
+        self._facts = self._ids.facts()
+
+    def __len__(self) -> int:
+        return self._facts.count
+
+    def __repr__(self) -> str:
+        return f"TableIds({len(self)} IDs)"
+
+    @property
+    def fingerprint(self) -> str:
+        return self._facts.fingerprint
+
+    def batches(self, rows: int) -> Iterator[IdColumn]:
+        """All IDs, `rows` at a time; the last batch may have fewer.
+
+        Raises:
+            ConfigurationError: the table was changed since it was checked.
+        """
+        read = Fingerprint()
+        for batch in self._ids.read(rows):
+            read.add(batch)
+            if read.count > len(self):
+                raise self._changed()
+            yield batch
+        if read.hexdigest() != self.fingerprint:
+            raise self._changed()
+
+    def _changed(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._source}: was changed while it was read; start again, and leave it alone until "
+            "all is done"
+        )

@@ -1,0 +1,119 @@
+"""IDs read in parts are those read at once, and are refused for the same reasons."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from florist.common.config import Table
+from florist.common.data import table_ids
+from florist.common.data.formats import ROW_NUMBER
+from florist.common.data.id_check import Fingerprint, IdCheck, fingerprint
+from florist.common.data.ids import IdColumn
+from florist.common.data.table_ids import TableIds
+from florist.common.data.tables import read_table_ids
+from florist.common.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = [f" Person-{number} " for number in range(1000)]
+
+
+@pytest.fixture(params=["csv", "csv.gz", "parquet"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    path = tmp_path / f"people.{request.param}"
+    if request.param == "parquet":
+        parquet.write_table(pa.table({"id": PEOPLE}), path, row_group_size=64)
+    else:
+        text = "\n".join(["id", *PEOPLE, ""]).encode()
+        path.write_bytes(gzip.compress(text) if request.param == "csv.gz" else text)
+    return Table(path=path, id_column="id")
+
+
+@pytest.mark.parametrize("normalisation", ["none", "strip", "strip-lower"])
+@pytest.mark.parametrize("rows", [1, 7, 999, 1000, 5000])
+def test_batches_are_the_whole_column(table: Table, normalisation: str, rows: int) -> None:
+    ids = TableIds(table, normalisation)  # type: ignore[arg-type]
+    whole = read_table_ids(table, normalisation)  # type: ignore[arg-type]
+    batches = list(ids.batches(rows))
+    assert [each for batch in batches for each in batch] == list(whole)
+    assert all(len(batch) == rows for batch in batches[:-1])
+    assert len(ids) == len(whole)
+    assert ids.fingerprint == fingerprint(whole)
+    assert [list(batch) for batch in whole.batches(rows)] == [list(batch) for batch in batches]
+
+
+def test_row_numbers_go_on_from_part_to_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "clicks.tsv"
+    path.write_text("".join(f"{row % 2}{chr(9) * 39}\n" for row in range(50)))
+    numbered = Table(path=path, format="criteo", id_column=ROW_NUMBER)
+    monkeypatch.setattr(table_ids, "_ROWS", 7)
+    ids = TableIds(numbered, "none")
+    assert [int(each) for batch in ids.batches(9) for each in batch] == list(range(1, 51))
+    assert ids.fingerprint == fingerprint(read_table_ids(numbered, "none"))
+
+
+def test_nothing_of_an_id_is_in_a_repr(table: Table) -> None:
+    assert repr(TableIds(table, "none")) == "TableIds(1000 IDs)"
+
+
+def test_a_table_that_changes_between_two_readings_is_noticed(table: Table) -> None:
+    if table.path.suffix == ".gz":
+        pytest.skip("the same as without .gz")
+    ids = TableIds(table, "none")
+    for people in (PEOPLE[:-1], [*PEOPLE, "one more"], [*PEOPLE[:-1], "another"]):
+        if table.path.suffix == ".parquet":
+            parquet.write_table(pa.table({"id": people}), table.path)
+        else:
+            table.path.write_text("\n".join(["id", *people, ""]))
+        with pytest.raises(ConfigurationError, match="was changed"):
+            list(ids.batches(100))
+
+
+@pytest.mark.parametrize(
+    "people",
+    [
+        ["a", "", "b", " "],
+        ["a", "b", "a"],
+        ["a", "b", "c", "a ", "b"],
+        [""],
+    ],
+)
+def test_refusals_are_those_of_the_whole_column(tmp_path: Path, people: list[str]) -> None:
+    path = tmp_path / "people.parquet"
+    parquet.write_table(pa.table({"id": people}), path)
+    table = Table(path=path, id_column="id")
+    with pytest.raises(ConfigurationError) as whole:
+        read_table_ids(table, "strip")
+    with pytest.raises(ConfigurationError) as parts:
+        TableIds(table, "strip")
+    assert parts.value.reason == whole.value.reason
+
+
+@settings(deadline=None)
+@given(ids=st.lists(st.binary(min_size=1, max_size=12), max_size=30), data=st.data())
+def test_parts_do_not_matter(ids: list[bytes], data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(ids)), max_size=5).map(sorted))
+    column = IdColumn.from_bytes(ids)
+    parts = [column.slice(*span) for span in pairwise([0, *cuts, len(ids)])]
+    whole, check = Fingerprint(), IdCheck()
+    for part in parts:
+        whole.add(part)
+        check.add(part)
+    assert whole.hexdigest() == fingerprint(column)
+    if len(set(ids)) == len(ids):
+        facts = check.facts("here", lambda: parts)
+        assert (facts.count, facts.fingerprint) == (len(ids), fingerprint(column))
+    elif all(each.isascii() for each in ids):
+        with pytest.raises(ConfigurationError, match="more than once"):
+            check.facts("here", lambda: parts)
