@@ -22,10 +22,10 @@ from florist.common.training.calibration import (
     model_output,
     predictions,
 )
-from florist.common.training.half_state import group, pack, unpack
+from florist.common.training.distributed import make_compute
+from florist.common.training.half_state import group
 from florist.common.training.history import Clock, EpochFigures
 from florist.common.training.models import describe, make_agreed_active
-from florist.common.training.optimisers import make_optimisers
 from florist.common.training.report import CalibrationPoints
 from florist.common.training.synthetic_features import FEATURE_STRATEGIES, FeaSampling
 from florist.common.training.synthetic_labels import (
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
     from florist.common.channel.channel import Channel
     from florist.common.train_session import HalfSetup
+    from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
     from florist.common.training.loop import Run
     from florist.common.training.models import ActiveModel
-    from florist.common.training.optimisers import Optimisers
     from florist.common.training.parts import TrainingParts
 
 
@@ -74,7 +74,7 @@ class ActiveHalf:
         self,
         parts: TrainingParts,
         model: ActiveModel,
-        optimisers: Optimisers,
+        compute: Compute,
         channel: Channel,
         run: Run,
     ) -> None:
@@ -84,7 +84,7 @@ class ActiveHalf:
         self._parts = parts
         self._labels = train.labels
         self._model = model
-        self._optimisers = optimisers
+        self._compute = compute
         self._channel = channel
         self._run = run
         self._clock = Clock(run.history)
@@ -123,7 +123,7 @@ class ActiveHalf:
     def step(self, position: Position, batch: ActiveBatch) -> None:
         """The right half of table "Communication diagram of model training"."""
         parts = list(pipelined(len(batch), self._parts.agreement.micro_batch))
-        self._optimisers.zero_grad()
+        self._compute.zero_grad()
         loss = 0.0
         for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
             blocks = [self._receive(position.step, p) for p in together]  # ⟹ f(X)
@@ -134,7 +134,7 @@ class ActiveHalf:
             for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
                 self._send(position, part.start, block)  # g ⟸
         self.is_whole = False
-        self._optimisers.step()
+        self._compute.step()
         self._average.update()
         self._run.history.losses.append(loss)
         self._run.history.rows += len(batch)
@@ -148,8 +148,9 @@ class ActiveHalf:
         The gradients of `h` are left in its parameters: of all rows, or, with masking, of the rows
         with real labels only. The peer gets those of all rows in either case.
         """
-        embeddings.requires_grad_()
-        logits = self._logits(embeddings, batch.features, part)
+        own = batch.features[part] if batch.features is not None else ()
+        taken = self._compute.forward(embeddings.requires_grad_(), *own)
+        logits = taken.outputs[0].requires_grad_()
         has_label = batch.has_label[part]
         request = LabelRequest(
             has_label=has_label,
@@ -165,32 +166,25 @@ class ActiveHalf:
             ranks = batch.ranks[part][unknown.cpu()]
             wanted[unknown] = self._kept.settle(ranks, wanted[unknown])
         loss = self._sent.loss(logits, wanted, len(batch))
+        sent = torch.autograd.grad(loss, logits)
         if self._parts.agreement.masking:
-            (gradient,) = torch.autograd.grad(loss, embeddings, retain_graph=True)
-            own = self._own_losses(logits, wanted, batch.features, part)[has_label].sum()
+            gradient = taken.give_back(sent)
             real = max(int(batch.has_label.sum()), 1)
-            (own / real).backward(inputs=list(self._model.parameters()))
+            own_loss = self._own_losses(taken, wanted)[has_label].sum() / real
+            taken.learn(torch.autograd.grad(own_loss, taken.outputs))
         else:
-            loss.backward()
-            assert embeddings.grad is not None
-            gradient = embeddings.grad
+            gradient = taken.learn_and_give_back(sent)
         return float(loss.detach()), gradient
 
-    def _own_losses(
-        self, logits: Tensor, wanted: Tensor, features: FeatureRows | None, part: slice
-    ) -> Tensor:
+    def _own_losses(self, taken: Pass, wanted: Tensor) -> Tensor:
         """From which `h` learns, and its prior where it has one."""
-        if self._model.prior is None or features is None:
+        logits, *priors = taken.outputs
+        if not priors:
             return self._own.losses(logits, wanted)
-        prior = self._model.prior(*features[part])
+        prior = priors[0].requires_grad_()
         identity = Mixture.identity(self._parts.agreement.classes)
         calibrated = self._own.given(model_output(prior).detach())
         return calibrated.losses(logits, wanted) + cross_entropies(prior, wanted, identity)
-
-    def _logits(self, embeddings: Tensor, features: FeatureRows | None, part: slice) -> Tensor:
-        own = features[part] if features is not None else ()
-        logits: Tensor = self._model(embeddings, *own)
-        return logits
 
     def _receive(self, step: int, part: slice) -> Tensor:
         with self._clock.spending("wait"):
@@ -254,16 +248,19 @@ class ActiveHalf:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         kept = self._kept.state() if self._kept is not None else {}
-        return pack(self._model, self._optimisers, average=self._average.state(), labels=kept)
+        return self._compute.state(average=self._average.state(), labels=kept)
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        unpack(tensors, facts, self._model, self._optimisers)
+        self._compute.load(tensors, facts)
         self._average.restore(group("average", tensors))
         if self._kept is not None:
             self._kept.restore(group("labels", tensors))
 
     def finish(self) -> None:
         self._average.take()
+
+    def close(self) -> None:
+        self._compute.close()
 
 
 def _lengths(parts: list[slice]) -> list[int]:
@@ -312,4 +309,4 @@ def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf
         device=setup.parts.device,
         seed=setup.seed(run.draws),
     )
-    return ActiveHalf(setup.parts, model, make_optimisers(model, setup.optimiser), channel, run)
+    return ActiveHalf(setup.parts, model, make_compute("active", setup, model), channel, run)

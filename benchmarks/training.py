@@ -13,7 +13,8 @@ The same model, data, size of batches and number of steps, on two cores:
 
 Both parties hold the same people, in tables that are aligned as the union would have left them. A
 speed is that of the fastest steps in a row, over several rounds: neither the first steps nor what
-other programs do counts. `wait_share` and `wire_share` are from the parties' own histories.
+other programs do counts. `wait_share` and `wire_share` are from the parties' own histories. With
+`--processes` each party computes in so many (`training.processes`); CPU time is that of its first.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ from florist.cli.ports import free_port
 from florist.common.agreement import TrainingAgreement
 from florist.common.config import load_config
 from florist.common.data import click_data
+from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import fingerprint, read_table
+from florist.common.data.tables import read_table
 from florist.common.progress import NoProgress
 from florist.common.release import RELEASE
 from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
@@ -81,6 +83,8 @@ class SharedSample:
     million: bool
     #: Keys of the agreement on training.
     training: dict[str, Any]
+    #: Of each party.
+    processes: int = 1
 
     id_column = click_data.ID_COLUMN
 
@@ -102,6 +106,7 @@ class SharedSample:
             "data.preprocessing.scaling": "log",
             "model.embedding_updates": "sparse" if self.million else "auto",
             "training.threads": 1,
+            "training.processes": self.processes,
             "audit.enabled": False,
             **own,
         }
@@ -152,6 +157,7 @@ class Result:
     batch: int
     micro_batch: int
     steps: int
+    processes: int
     categories: str
     rows_per_s_whole: int
     rows_per_s_kernels: int
@@ -190,6 +196,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=48, help="a round; at least")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--categories", choices=list(ROWS), default="small")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="of each party, with one thread each"
+    )
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     return parser.parse_args()
 
@@ -206,7 +215,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         "embedding_noise": 0.0,
         "masking": False,
     }
-    sample = SharedSample(rows, arguments.categories == "million", training)
+    sample = SharedSample(rows, arguments.categories == "million", training, arguments.processes)
     write_first_files(folder, NAMES, f"127.0.0.1:{free_port()}", sample)
     bare = [load_config(folder / f"{role}.yml") for role in ROLES]
     usual = [with_defaults(config, "embedding_noise", "masking") for config in bare]
@@ -230,6 +239,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         batch=batch,
         micro_batch=min(batch, arguments.micro_batch),
         steps=epochs * -(-rows // batch),
+        processes=arguments.processes,
         categories=arguments.categories,
         rows_per_s_whole=round(batch / plain.seconds),
         rows_per_s_kernels=round(batch / own.seconds),

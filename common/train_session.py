@@ -6,6 +6,7 @@ Knows neither files nor gRPC: the command, the tests and simulations all come th
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ class HalfSetup:
     cardinalities: tuple[int, ...]
     model: Model
     optimiser: Optimiser
+    #: That compute, this one included.
+    processes: int = 1
 
     def seed(self, draws: SecretDraws) -> int:
         """Of the first weights: as secret as the run's other draws."""
@@ -145,7 +148,7 @@ def train_with_peer(
         run_setup.store.clear()
     else:
         half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
-    with progress.step("training") as step:
+    with closing(half), progress.step("training") as step:
         train(half, run, opened.first_step, step)
     return Trained(half, run, audit.record if audit else None)
 

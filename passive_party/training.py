@@ -14,10 +14,10 @@ from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches, pipelined
-from florist.common.training.half_state import group, pack, unpack
+from florist.common.training.distributed import make_compute
+from florist.common.training.half_state import group
 from florist.common.training.history import Clock, EpochFigures
 from florist.common.training.models import describe, make_bottom
-from florist.common.training.optimisers import make_optimisers
 from florist.common.training.synthetic_features import (
     DonorStrategy,
     EmbeddingNoise,
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from florist.common.channel.channel import Channel
     from florist.common.train_session import HalfSetup
+    from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
     from florist.common.training.loop import Run
     from florist.common.training.models import BottomModel
-    from florist.common.training.optimisers import Optimisers
     from florist.common.training.parts import TrainingParts
 
 
@@ -66,7 +66,7 @@ class PassiveHalf:
         self,
         parts: TrainingParts,
         model: BottomModel,
-        optimisers: Optimisers,
+        compute: Compute,
         channel: Channel,
         run: Run,
     ) -> None:
@@ -76,7 +76,7 @@ class PassiveHalf:
         self._parts = parts
         self._features = features
         self._model = model
-        self._optimisers = optimisers
+        self._compute = compute
         self._channel = channel
         self._run = run
         self._clock = Clock(run.history)
@@ -108,40 +108,39 @@ class PassiveHalf:
 
     def step(self, position: Position, batch: PassiveBatch) -> None:
         """The left half of table "Communication diagram of model training"."""
-        self._optimisers.zero_grad()
-        sent: deque[tuple[slice, Tensor]] = deque()
-        for part, embedding, outgoing in self._forward(position, batch):
+        self._compute.zero_grad()
+        sent: deque[tuple[slice, Pass]] = deque()
+        for part, taken, outgoing in self._forward(position, batch):
             if len(sent) == self._window:
                 self._backward(position, batch, *sent.popleft())
             self._send(position, part.start, outgoing)  # f(X) ⟹
-            sent.append((part, embedding))
-        for part, embedding in sent:
-            self._backward(position, batch, part, embedding)  # ⟸ g
+            sent.append((part, taken))
+        for part, taken in sent:
+            self._backward(position, batch, part, taken)  # ⟸ g
         self.is_whole = False
-        self._optimisers.step()
+        self._compute.step()
         self._average.update()
         self._run.history.rows += len(batch)
         self.is_whole = True
 
     def _forward(
         self, position: Position, batch: PassiveBatch
-    ) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    ) -> Iterator[tuple[slice, Pass, Tensor]]:
         """Part by part, what `f` gives and what the peer is to see of it."""
         parts = list(pipelined(len(batch), self._parts.agreement.micro_batch))
-        embeddings = (self._model(*batch.features[part]) for part in parts)
+        passes = (self._compute.forward(*batch.features[part]) for part in parts)
         if isinstance(self._strategy, DonorStrategy):
-            for part, embedding in zip(parts, embeddings, strict=True):
-                yield part, embedding, embedding
+            for part, taken in zip(parts, passes, strict=True):
+                yield part, taken, taken.outputs[0]
         else:
-            kept = list(embeddings)
-            whole = self._with_synthetic(position, batch, torch.cat(kept).detach())
-            for part, embedding in zip(parts, kept, strict=True):
-                yield part, embedding, whole[part]
+            kept = list(passes)
+            embeddings = torch.cat([taken.outputs[0] for taken in kept])
+            whole = self._with_synthetic(position, batch, embeddings)
+            for part, taken in zip(parts, kept, strict=True):
+                yield part, taken, whole[part]
 
-    def _backward(
-        self, position: Position, batch: PassiveBatch, part: slice, embedding: Tensor
-    ) -> None:
-        embedding.backward(self._gradient(position, batch, part))
+    def _backward(self, position: Position, batch: PassiveBatch, part: slice, taken: Pass) -> None:
+        taken.learn((self._gradient(position, batch, part),))
 
     def _send(self, position: Position, start: int, embeddings: Tensor) -> None:
         # Each part of a step has noise of its own.
@@ -214,16 +213,19 @@ class PassiveHalf:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         strategy = self._strategy.state() if isinstance(self._strategy, EmbeddingStrategy) else {}
         average = self._average.state()
-        return pack(self._model, self._optimisers, strategy=strategy, average=average)
+        return self._compute.state(strategy=strategy, average=average)
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        unpack(tensors, facts, self._model, self._optimisers)
+        self._compute.load(tensors, facts)
         self._average.restore(group("average", tensors))
         if isinstance(self._strategy, EmbeddingStrategy):
             self._strategy.restore(group("strategy", tensors))
 
     def finish(self) -> None:
         self._average.take()
+
+    def close(self) -> None:
+        self._compute.close()
 
 
 def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHalf:
@@ -236,4 +238,4 @@ def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHa
         device=setup.parts.device,
         seed=setup.seed(run.draws),
     )
-    return PassiveHalf(setup.parts, model, make_optimisers(model, setup.optimiser), channel, run)
+    return PassiveHalf(setup.parts, model, make_compute("passive", setup, model), channel, run)

@@ -22,28 +22,38 @@ def available_devices() -> list[str]:
     return [*found, "cpu"]
 
 
-def pick_device(setting: DeviceName) -> torch.device:
+def pick_device(setting: DeviceName, processes: int = 1) -> torch.device:
     """The device that `training.device` names; auto is cuda if it is there, else cpu.
 
     Not mps by itself: it has no sparse tensors, and the models are too small to gain much.
 
     Raises:
-        ConfigurationError: this machine does not have it.
+        ConfigurationError: this machine does not have it, or not for so many processes.
     """
     available = available_devices()
     if setting == "auto":
-        return torch.device("cuda" if "cuda" in available else "cpu")
+        setting = "cuda" if "cuda" in available else "cpu"
     if setting not in available:
         raise ConfigurationError(
             f"training.device: {setting} is not there on this machine or in this build of torch; "
             f"take auto or one of {', '.join(available)}"
         )
+    if setting != "cpu" and processes > 1:
+        most = torch.cuda.device_count() if setting == "cuda" else 1
+        if processes > most:
+            raise ConfigurationError(
+                f"training.processes: {processes} need a GPU each, and of {setting} there "
+                f"{'is' if most == 1 else 'are'} {most} here; take {most}, or training.device: cpu"
+            )
     return torch.device(setting)
 
 
-def set_threads(threads: int) -> int:
-    """Compute with so many threads, 0 for one per core that we may use; returns the number."""
-    count = threads or len(os.sched_getaffinity(0))
+def set_threads(threads: int, processes: int = 1) -> int:
+    """Compute with so many threads, 0 for one per core that we may use; returns the number.
+
+    They are shared out to processes that compute at the same time.
+    """
+    count = max(1, (threads or len(os.sched_getaffinity(0))) // processes)
     torch.set_num_threads(count)
     return count
 

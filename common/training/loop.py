@@ -61,6 +61,10 @@ class Half(Protocol[Batch]):
         """Called once after the last step: the weights are those to keep."""
         ...
 
+    def close(self) -> None:
+        """Called in any case when no more steps come; `state` and `describe` still work."""
+        ...
+
     def describe(self) -> dict[str, Any]:
         """The model, for people."""
         ...

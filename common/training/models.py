@@ -102,6 +102,10 @@ class FeatureTower(nn.Module):
 class BottomModel(FeatureTower):
     """The passive party's half `f`: its last layer is the cut."""
 
+    def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """All that training takes gradients of: the embeddings."""
+        return (self(*inputs),)
+
 
 class TopModel(nn.Module):
     """The active party's half `h`: from the cut to the logits."""
@@ -171,6 +175,11 @@ class ActiveModel(nn.Module):
         else:
             logits = self.top(embeddings, self.tower(numeric, categories))
         return logits
+
+    def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """All that training takes gradients of: the logits and, with a prior, its logits."""
+        logits = self(*inputs)
+        return (logits,) if self.prior is None else (logits, self.prior(*inputs[1:]))
 
 
 # --- from the settings ---

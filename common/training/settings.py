@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo
 from pydantic import field_validator as check_field
 
 from florist.common.agreement import Section
+from florist.common.memory_size import DataSize, size_in_bytes
 
 EmbeddingUpdates = Literal["dense", "sparse", "auto"]
 OptimiserName = Literal["adam", "adamw", "sgd"]
@@ -97,6 +98,14 @@ class Training(Section):
     threads: int = Field(
         default=0, ge=0, description="Number of cores to train with; 0 stands for all of them."
     )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Number of processes that share the rows of each batch. On cuda each has a GPU "
+        "of its own; on cpu they share the cores, and one process with all cores is mostly as "
+        "fast. The result is that of one process, but for rounding.",
+    )
     checkpoint_keep: int = Field(
         default=3,
         ge=2,
@@ -106,6 +115,17 @@ class Training(Section):
     tensorboard: bool = Field(
         default=False, description="Whether to write losses for TensorBoard, in the run directory."
     )
+    table_memory: DataSize = Field(
+        default="2GB",
+        description="Memory for our tables while we train, beside the program and the model. What "
+        "takes more, at 4 bytes per row and feature, is kept in files without a name in "
+        "run_directory, and read from there batch by batch. A number with MB, GB, MiB or GiB; 0MB "
+        "keeps all of it in files.",
+    )
+
+    @property
+    def table_bytes(self) -> int:
+        return size_in_bytes(self.table_memory)
 
 
 class Audit(Section):

@@ -19,6 +19,7 @@ from html.parser import HTMLParser
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -51,7 +52,7 @@ from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
-from tests.support.parties import ROLES, Party, QuickClicks, Workspace, other
+from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
 
 if TYPE_CHECKING:
@@ -314,6 +315,18 @@ def test_training_after_an_alignment_is_that_in_memory(
             assert [party.finish() for party in parties.values()] == [0, 0]
         assert_complete(workspace)
         undisturbed.check(workspace)
+
+
+def test_features_in_files_train_as_those_in_memory(
+    workspace: Workspace, undisturbed: Undisturbed, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure(workspace, {"training.table_memory": "0MB"})
+    with caplog.at_level("INFO", logger="florist.data"):
+        run_well(workspace, links=dict(zip(ROLES, linked_pair(), strict=True)))
+    undisturbed.check(workspace)
+    assert "of features are kept on disk" in caplog.text
+    for role in ROLES:
+        assert not workspace.run_directory(role).work("train").exists()
 
 
 # --- stopped, and gone on with ---
@@ -753,6 +766,43 @@ def test_another_cut_is_a_difference_of_agreements(workspace: Workspace) -> None
         assert end.exit_code == 2
         assert "agreement.training.cut_width" in str(end)
         assert left_by(workspace, role) == {".lock", "alignment"}
+
+
+# --- several processes ---
+
+
+def further_processes(party: Party) -> list[psutil.Process]:
+    """Those that train for it, besides its own."""
+    assert isinstance(party.process, ForkedProcess)
+    children = psutil.Process(party.process.pid).children()
+    return [child for child in children if "florist.common.training.replica" in child.cmdline()]
+
+
+def test_a_party_of_several_processes_loses_one_and_goes_on(workspace: Workspace) -> None:
+    """With as many, after a kill of one; then with one alone, after its operator stopped it."""
+    # Noise of the shape of eight rows is a matter of their last bits.
+    configure(workspace, {"agreement.training.embedding_noise": 0.0})
+    alone = copy(workspace, workspace.directory.with_name("alone"))
+    run_well(alone, links=dict(zip(ROLES, linked_pair(), strict=True)))
+    workspace.patient().configure("passive", {"training.processes": 2})
+    with workspace.start_warm("active") as left:
+        for steps, number, code in [(3, signal.SIGKILL, 2), (12, signal.SIGTERM, 130)]:
+            with workspace.start_warm("passive") as party:
+                wait_for_steps(workspace, "passive", steps, party)
+                (further,) = further_processes(party)
+                if number is signal.SIGKILL:
+                    further.kill()
+                else:
+                    party.signal(number)
+                assert party.finish(TOLD) == code, party.output
+            assert ("a training process of this party ended" in party.output) is (code == 2)
+            assert psutil.wait_procs([further], timeout=5)[1] == []
+        workspace.configure("passive", {"training.processes": 1})
+        with workspace.start_warm("passive") as again:
+            assert (left.finish(), again.finish()) == (0, 0)
+    assert "a training process of its own ended" in left.output
+    found, expected = (history(each, "active").losses for each in (workspace, alone))
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 # --- what crosses the line ---

@@ -1,14 +1,19 @@
-"""The central check: with full overlap and nothing synthetic, split training is plain training."""
+"""The central check: with full overlap and nothing synthetic, split training is plain training.
+
+And with several processes on either side, whatever is synthetic, it is that of one on each.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from florist.cli.experiments import simulation
 from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from florist.common.agreement import TrainingAgreement
 from florist.common.data.features import Features
@@ -17,7 +22,8 @@ from florist.common.training.optimisers import make_optimisers
 from florist.common.training.settings import Model, Optimiser
 
 if TYPE_CHECKING:
-    from florist.common.train_session import Trained
+    from florist.common.role import RoleName
+    from florist.common.train_session import HalfSetup, Trained
 
 ROWS, CLASSES = 600, 3
 CPU = torch.device("cpu")
@@ -139,3 +145,61 @@ def test_several_classes() -> None:
     active, passive = simulate(world, Holdings(everyone, everyone), None, how)
     expected = plain(world, how, active, passive)
     np.testing.assert_allclose(active.run.history.losses, expected, rtol=1e-5)
+
+
+# --- several processes ---
+
+
+def train_with(
+    processes: dict[RoleName, int], how: SimulationSettings, *, own: bool
+) -> tuple[Trained, Trained]:
+    """With people whom one party or the other lacks, and a test table."""
+    world, test = make_world(own=own), make_world(own=own, seed=1)
+    make_setup = simulation._setup
+
+    def setup(*parts: Any) -> HalfSetup:  # noqa: ANN401 - as it takes them
+        return replace(make_setup(*parts), processes=processes.get(parts[-1], 1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulation, "_setup", setup)
+        return simulate(world, Holdings(np.arange(400), np.arange(200, ROWS)), test, how)
+
+
+def assert_alike(several: tuple[Trained, Trained], one: tuple[Trained, Trained]) -> None:
+    histories = several[0].run.history, one[0].run.history
+    assert len(histories[1].losses) >= 30
+    np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-5)
+    for found, expected in zip(histories[0].epochs, histories[1].epochs, strict=True):
+        assert expected.auc is not None
+        assert asdict(found) == pytest.approx(asdict(expected), rel=1e-4)
+    for ours, theirs in zip(several, one, strict=True):
+        expected_state, _ = theirs.half.state()
+        for name, tensor in ours.half.state()[0].items():
+            torch.testing.assert_close(tensor, expected_state[name], rtol=1e-3, atol=1e-5)
+
+
+def test_several_processes_on_both_sides_train_as_one_on_each() -> None:
+    """Masked, with a prior, sparse tables, noise and averaged weights; and the same twice."""
+    how = replace(
+        # Many rows a part: noise of the shape of a few is a matter of their last bits.
+        settings(batch_size=100, micro_batch=70, embedding_noise=0.3, averaging=True),
+        model=Model(hidden=[24, 16], tower=[8], embedding_updates="sparse"),
+    )
+    several, again = (train_with({"active": 2, "passive": 2}, how, own=True) for _ in range(2))
+    assert_alike(several, train_with({}, how, own=True))
+    for first, second in zip(several, again, strict=True):
+        assert first.run.history.losses == second.run.history.losses
+        assert first.run.history.epochs == second.run.history.epochs
+        tensors, _ = second.half.state()
+        assert all(torch.equal(each, tensors[name]) for name, each in first.half.state()[0].items())
+
+
+def test_strategies_see_the_rows_of_all_processes() -> None:
+    """They look at the whole batch: its nearest rows, its longest embedding."""
+    how = settings(
+        epochs=3,
+        masking=False,
+        labels={"strategy": "label-neighbors"},
+        features={"strategy": "fea-gaussian"},
+    )
+    assert_alike(train_with({"passive": 2}, how, own=False), train_with({}, how, own=False))

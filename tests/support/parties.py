@@ -211,6 +211,11 @@ class ForkedProcess:
             self.stdout = os.fdopen(os.dup(reader.fileno()))
 
     @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         return self._process.exitcode
 

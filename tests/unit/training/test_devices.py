@@ -50,6 +50,18 @@ def test_auto_takes_cuda_but_not_mps(machine: pytest.MonkeyPatch) -> None:
     assert pick_device("auto") == torch.device("cuda")
 
 
+def test_each_process_needs_a_gpu(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(torch.backends.mps, "is_available", lambda: True)
+    machine.setattr(torch.cuda, "device_count", lambda: 4)
+    assert pick_device("auto", 64) == pick_device("cpu", 64) == torch.device("cpu")
+    with pytest.raises(ConfigurationError, match=r"^training.processes: 2 need .* mps there is 1 "):
+        pick_device("mps", 2)
+    machine.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device("auto", 4) == pick_device("cuda", 4) == torch.device("cuda")
+    with pytest.raises(ConfigurationError, match=r"^training.processes: 5 .* cuda there are 4 "):
+        pick_device("auto", 5)
+
+
 @pytest.fixture
 def restored() -> Iterator[None]:
     threads = torch.get_num_threads()
@@ -62,6 +74,8 @@ def restored() -> Iterator[None]:
 def test_threads() -> None:
     assert set_threads(1) == torch.get_num_threads() == 1
     assert set_threads(0) == torch.get_num_threads() == len(os.sched_getaffinity(0))
+    assert set_threads(7, processes=3) == torch.get_num_threads() == 2
+    assert set_threads(2, processes=3) == torch.get_num_threads() == 1
 
 
 @pytest.mark.usefixtures("restored")
