@@ -15,15 +15,18 @@ same union, under the same secrets, nothing else is answered.
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import Step
+from florist.common.psu.ahead import taken_ahead
 from florist.common.psu.set_stream import (
-    receive_chunk,
+    receive_chunks,
     receive_header,
-    receive_shuffled,
+    require_shuffled,
     rows_per_chunk,
     send_chunk,
     send_header,
@@ -40,9 +43,9 @@ if TYPE_CHECKING:
     from florist.common.psu.sorter import Sorter
     from florist.common.psu.work import UnionWork
 
-#: Chunks of an in-order exchange that may be under way at once: both parties always have one to
-#: work on, and neither waits for the other to read.
-WINDOW = 4
+#: Chunks of an in-order exchange that may be under way at once: both parties always have some to
+#: work on, also if they work on many at once.
+WINDOW = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,6 @@ class Lane:
     #: Counts exponentiations; `advance` raises whatever ends the run.
     progress: StepProgress
 
-    def power(self, chunk: Elements, exponent: Exponent) -> Elements:
-        """A chunk raised to `exponent`, and the progress told."""
-        result = self.work.group.power(chunk, exponent)
-        self.progress.advance(len(chunk))
-        return result
-
     def originate_shuffled(
         self, chunks: Iterable[Elements], count: int, exponent: Exponent
     ) -> StoredSet:
@@ -110,36 +107,39 @@ class Lane:
 
         There are `count` elements in `chunks`.
         """
-        out, back, group = self.exchange.out, self.exchange.back, self.work.group
+        out, back = self.exchange.out, self.exchange.back
         self.progress.expect(count)
         with self.work.sorting(count) as sorter:
-            for chunk in chunks:
-                sorter.add(self.power(chunk, exponent))
+            for raised in self._raised(chunks, exponent):
+                sorter.add(raised)
             send_header(self.channel, out, count)
             for start, chunk in self._numbered(sorter):
                 send_chunk(self.channel, out, start, chunk)
         receive_header(self.channel, back, count)
+        ascent = Ascent()
         with self.work.storing(out) as writer:
-            for chunk in receive_shuffled(self.channel, back, count, group):
+            for chunk in self.work.executor.checked(self._received(back, count)):
+                require_shuffled(back, ascent, chunk)
                 writer.append(chunk)
         self.work.journal.check_received(back, writer.tally.facts)
         return self.work.finish(out, writer.tally.facts)
 
     def answer_shuffled(self, count: int, exponent: Exponent) -> StoredSet:
         """Receive a shuffled set of `count`; raise, shuffle, send it back; keep what was sent."""
-        out, back, group = self.exchange.out, self.exchange.back, self.work.group
+        out, back = self.exchange.out, self.exchange.back
         receive_header(self.channel, out, count)
         self.progress.expect(count)
-        received, ascent = Tally(), Ascent()
+        received, given, answered = Tally(), Ascent(), Ascent()
         with self.work.sorting(count) as sorter:
-            for chunk in receive_shuffled(self.channel, out, count, group):
+            for chunk, raised in self._received_and_raised(out, count, exponent):
+                require_shuffled(out, given, chunk)
                 received.add(chunk)
-                sorter.add(self.power(chunk, exponent))
+                sorter.add(raised)
             self.work.journal.check_received(out, received.facts)
             send_header(self.channel, back, count)
             with self.work.storing(out) as writer:
                 for start, chunk in self._numbered(sorter):
-                    if not ascent.goes_on_with(chunk):
+                    if not answered.goes_on_with(chunk):
                         # Distinct encodings of one element differ by a point of small order.
                         raise ProtocolViolation(f"step {out.label}: the peer's elements collide")
                     writer.append(chunk)
@@ -154,21 +154,19 @@ class Lane:
         self.progress.expect(2 * count)
         send_header(self.channel, out, count)
         receive_header(self.channel, back, count)
-        sent = received = 0
-        with self.work.storing(out) as writer:
-
-            def receive_one() -> int:
-                chunk = receive_chunk(self.channel, back, received, count, self.work.group)
-                writer.append(self.power(chunk, after))
-                return len(chunk)
-
-            for under_way, chunk in enumerate(elements.chunks()):
-                if under_way >= WINDOW:
-                    received += receive_one()
-                send_chunk(self.channel, out, sent, self.power(chunk, before))
+        # All that can be under way is taken as it comes: the peer never waits for us to read, and
+        # so reads what we send.
+        answers = taken_ahead(self._received(back, count), WINDOW)
+        with closing(answers), self.work.storing(out) as writer:
+            returned = self._raised(answers, after, check=True)
+            sent = 0
+            for number, chunk in enumerate(self._raised(elements.chunks(), before)):
+                if number >= WINDOW:
+                    writer.append(next(returned))
+                send_chunk(self.channel, out, sent, chunk)
                 sent += len(chunk)
-            while received < count:
-                received += receive_one()
+            for chunk in returned:
+                writer.append(chunk)
         return self.work.finish(out, writer.tally.facts)
 
     def answer_in_order(self, count: int, exponent: Exponent) -> int:
@@ -177,14 +175,39 @@ class Lane:
         receive_header(self.channel, out, count)
         self.progress.expect(count)
         send_header(self.channel, back, count)
-        done = number = 0
-        while done < count:
-            chunk = receive_chunk(self.channel, out, done, count, self.work.group)
+        done = 0
+        pairs = self._received_and_raised(out, count, exponent)
+        for number, (chunk, raised) in enumerate(pairs):
             journal.check_chunk(out, number, chunk)
-            send_chunk(self.channel, back, done, self.power(chunk, exponent))
-            done, number = done + len(chunk), number + 1
+            send_chunk(self.channel, back, done, raised)
+            done += len(chunk)
         journal.finish(out, SetFacts(count, b""))
         return count
+
+    def _raised(
+        self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool = False
+    ) -> Iterator[Elements]:
+        """Each chunk raised to `exponent`, and the progress told."""
+        for raised in self.work.executor.raised(chunks, exponent, check=check):
+            self.progress.advance(len(raised))
+            yield raised
+
+    def _received(self, step: Step, count: int) -> Iterator[Elements]:
+        return receive_chunks(self.channel, step, count, self.work.group.width)
+
+    def _received_and_raised(
+        self, step: Step, count: int, exponent: Exponent
+    ) -> Iterator[tuple[Elements, Elements]]:
+        """Each chunk that comes, all of its elements valid, and what it is raised to `exponent`."""
+        under_way: deque[Elements] = deque()
+
+        def noted() -> Iterator[Elements]:
+            for chunk in self._received(step, count):
+                under_way.append(chunk)
+                yield chunk
+
+        for raised in self._raised(noted(), exponent, check=True):
+            yield under_way.popleft(), raised
 
     def _numbered(self, sorter: Sorter) -> Iterator[tuple[int, Elements]]:
         """The sorted set as it travels: chunks, each with the place of its first element."""

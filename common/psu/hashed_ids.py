@@ -13,8 +13,10 @@ from florist.common.data.ids import IdColumn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.groups.group import Elements, Group
+    from florist.common.data.ids import Ids
+    from florist.common.groups.group import Elements
     from florist.common.progress import StepProgress
+    from florist.common.psu.executor import Executor
 
 #: IDs hashed between two reports of progress.
 BATCH = 16_384
@@ -24,7 +26,7 @@ DUMMY_BYTES = 32
 
 
 def hashed_with_dummies(
-    group: Group, ids: IdColumn, dummies: int, progress: StepProgress
+    executor: Executor, ids: Ids, dummies: int, progress: StepProgress
 ) -> Iterator[Elements]:
     """One element per ID in row order, then `dummies` random ones; a batch at a time.
 
@@ -32,13 +34,10 @@ def hashed_with_dummies(
     the paper). They go through every step as IDs do; afterwards their UIDs are nobody's.
     """
     progress.expect(len(ids) + dummies)
-    batches = (
-        ids.slice(start, min(start + BATCH, len(ids))) for start in range(0, len(ids), BATCH)
-    )
     random = (random_ids(min(BATCH, dummies - start)) for start in range(0, dummies, BATCH))
-    for batch in chain(batches, random):
-        yield group.hash_ids(batch)
-        progress.advance(len(batch))
+    for elements in executor.hashed(chain(ids.batches(BATCH), random)):
+        yield elements
+        progress.advance(len(elements))
 
 
 def random_ids(count: int) -> IdColumn:

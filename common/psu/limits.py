@@ -33,22 +33,24 @@ def keep_memory_tight() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
-def room_for_sorting(limit: int) -> int:
+def room_for_sorting(limit: int, executor: int = 0) -> int:
     """Bytes for each of two sorters, so that this process as a whole stays within `limit`.
 
-    What the process has already, the IDs above all, counts.
+    What the process has already counts, and what its executor will take. No sorter gets more than
+    an eighth of the limit: longer runs would hardly make it faster.
     """
     pa.default_memory_pool().release_unused()  # reading tables leaves a lot
-    taken = resident_bytes() + RESERVE
+    reserve = RESERVE + executor
+    taken = resident_bytes() + reserve
     if limit - taken < LEAST:
         log.warning(
             "alignment.memory_limit: %s MB cannot be kept: it will take about %s MB, of which the "
-            "program and our IDs have %s already",
+            "program has %s already",
             limit // 10**6,
             (taken + LEAST) // 10**6,
-            (taken - RESERVE) // 10**6,
+            (taken - reserve) // 10**6,
         )
-    return max(limit - taken, LEAST) // 2
+    return min(max(limit - taken, LEAST) // 2, max(limit // 8, LEAST // 2))
 
 
 def resident_bytes() -> int:

@@ -1,8 +1,8 @@
 """A set of elements on a channel: a header with the count, then chunks in order.
 
 Where chunks are cut depends on the count alone. The receiver checks everything a peer could get
-wrong: step, count, position, length, and that each element belongs to the group. A chunk that is
-repeated, left out or out of place is refused.
+wrong: step, count, position, length. A chunk that is repeated, left out or out of place is refused.
+That each element belongs to the group is for the executor to check, before anything comes of it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import SetChunk, SetHeader
-from florist.common.psu.sorted_streams import Ascent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from florist.common.channel.channel import Channel
-    from florist.common.groups.group import Elements, Group
+    from florist.common.groups.group import Elements
     from florist.common.messages import Step
+    from florist.common.psu.sorted_streams import Ascent
 
 #: A chunk on the line: large enough for the wire, small enough to overlap it with computing.
 CHUNK_BYTES = 256 * 1024
@@ -51,8 +51,24 @@ def receive_header(channel: Channel, step: Step, expected: int) -> None:
         )
 
 
-def receive_chunk(channel: Channel, step: Step, start: int, count: int, group: Group) -> Elements:
-    """The next chunk of `count` elements: it must begin at `start`; its elements are valid."""
+def receive_chunks(channel: Channel, step: Step, count: int, width: int) -> Iterator[Elements]:
+    """The chunks of a set of `count` elements of `width` bytes, which are not looked at."""
+    start = 0
+    while start < count:
+        chunk = _receive_chunk(channel, step, start, count, width)
+        yield chunk
+        start += len(chunk)
+
+
+def require_shuffled(step: Step, ascent: Ascent, chunk: Elements) -> None:
+    """A shuffled set is sorted, and so shuffled and distinct: this chunk, after those before."""
+    if not ascent.goes_on_with(chunk):
+        raise ProtocolViolation(
+            f"step {step.label}: the peer's set is not shuffled by sorting, or not distinct"
+        )
+
+
+def _receive_chunk(channel: Channel, step: Step, start: int, count: int, width: int) -> Elements:
     message = channel.receive(SetChunk)
     _check_step(message.step, step)
     if message.start != start:
@@ -60,34 +76,18 @@ def receive_chunk(channel: Channel, step: Step, start: int, count: int, group: G
             f"step {step.label}: the peer's chunk begins at {message.start} instead of {start}: "
             "one was repeated, left out or out of order"
         )
-    rows, remainder = divmod(len(message.elements), group.width)
+    rows, remainder = divmod(len(message.elements), width)
     if rows == 0 or remainder:
         raise ProtocolViolation(
             f"step {step.label}: a chunk of {len(message.elements)} bytes holds no whole number of "
-            f"elements of {group.width} bytes"
+            f"elements of {width} bytes"
         )
-    expected = min(rows_per_chunk(group.width), count - start)
+    expected = min(rows_per_chunk(width), count - start)
     if rows != expected:
         raise ProtocolViolation(
             f"step {step.label}: the peer sends {rows} elements where {expected} are due"
         )
-    elements = np.frombuffer(message.elements, dtype=np.uint8).reshape(rows, group.width)
-    group.validate(elements)
-    return elements
-
-
-def receive_shuffled(channel: Channel, step: Step, count: int, group: Group) -> Iterator[Elements]:
-    """The chunks of a shuffled set of `count` elements: sorted, and so shuffled and distinct."""
-    start = 0
-    ascent = Ascent()
-    while start < count:
-        chunk = receive_chunk(channel, step, start, count, group)
-        if not ascent.goes_on_with(chunk):
-            raise ProtocolViolation(
-                f"step {step.label}: the peer's set is not shuffled by sorting, or not distinct"
-            )
-        yield chunk
-        start += len(chunk)
+    return np.frombuffer(message.elements, dtype=np.uint8).reshape(rows, width)
 
 
 def _check_step(got: Step, expected: Step) -> None:

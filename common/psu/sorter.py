@@ -18,14 +18,20 @@ from florist.common.groups.element_sets import merged, rows_up_to, sorted_set
 from florist.common.psu.stored_sets import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from florist.common.groups.group import Elements
     from florist.common.psu.storage import Storage
 
 
 @contextmanager
-def sorting(storage: Storage, width: int, room: int, expected: int) -> Iterator[Sorter]:
+def sorting(
+    storage: Storage,
+    width: int,
+    room: int,
+    expected: int,
+    sort: Callable[[Elements], Elements] = sorted_set,
+) -> Iterator[Sorter]:
     """A sorter of rows of `width` bytes, whose scratch file is gone after the block.
 
     Args:
@@ -33,9 +39,10 @@ def sorting(storage: Storage, width: int, room: int, expected: int) -> Iterator[
         width: a multiple of 8.
         room: bytes of memory that it may take.
         expected: about how many rows will come.
+        sort: sorts what is in memory, as `sorted_set` does.
     """
     with ExitStack() as files:
-        yield Sorter(storage, width, rows_in_room(width, room), expected, files)
+        yield Sorter(storage, width, rows_in_room(width, room), expected, files, sort)
 
 
 def rows_in_room(width: int, room: int) -> int:
@@ -48,8 +55,15 @@ class Sorter:
     """Takes rows in any order and gives them sorted, once; repeated rows stay."""
 
     def __init__(
-        self, storage: Storage, width: int, capacity: int, expected: int, files: ExitStack
+        self,
+        storage: Storage,
+        width: int,
+        capacity: int,
+        expected: int,
+        files: ExitStack,
+        sort: Callable[[Elements], Elements],
     ) -> None:
+        self._sort = sort
         self._storage = storage
         self._width = width
         self._capacity = capacity
@@ -83,7 +97,7 @@ class Sorter:
         if self._runs:
             yield from self._merge()
         elif self._buffer is not None:
-            ordered = sorted_set(self._buffer[: self._filled])
+            ordered = self._sort(self._buffer[: self._filled])
             self._buffer = None
             yield ordered
 
@@ -91,7 +105,7 @@ class Sorter:
         assert self._buffer is not None
         if self._scratch is None:
             self._scratch = self._files.enter_context(self._storage.scratch())
-        ordered = sorted_set(self._buffer[: self._filled])
+        ordered = self._sort(self._buffer[: self._filled])
         # Spaced so, the samples of all runs and the rows read ahead of them take the least memory.
         spacing = max(1, isqrt(self._capacity))
         lasts = np.minimum(np.arange(spacing, len(ordered) + spacing, spacing), len(ordered)) - 1

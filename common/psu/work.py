@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from florist.common.groups.group import Elements, Group
     from florist.common.messages import Step
+    from florist.common.psu.executor import Executor
     from florist.common.psu.keys import Keys
     from florist.common.psu.sorter import Sorter
     from florist.common.psu.stored_sets import SetWriter
@@ -29,7 +30,7 @@ PLENTY = 1 << 40
 class UnionWork:
     """One party's side of one union."""
 
-    group: Group
+    executor: Executor
     keys: Keys
     journal: Journal
     #: The exchanges, by the steps that they begin with, that need not be done again.
@@ -39,14 +40,18 @@ class UnionWork:
 
     @classmethod
     def in_memory(
-        cls, group: Group, keys: Keys, ids: Iterable[Elements], peer_size: int
+        cls, executor: Executor, keys: Keys, ids: Iterable[Elements], peer_size: int
     ) -> UnionWork:
         """One that leaves no trace; `peer_size` is that of the peer's set."""
-        journal = Journal(MemoryStorage(), group.width, b"")
+        journal = Journal(MemoryStorage(), executor.group.width, b"")
         journal.begin(b"", b"", peer_size)
-        work = cls(group, keys, journal)
+        work = cls(executor, keys, journal)
         work.store_ids(ids)
         return work
+
+    @property
+    def group(self) -> Group:
+        return self.executor.group
 
     @property
     def ids(self) -> StoredSet:
@@ -69,7 +74,8 @@ class UnionWork:
 
     def sorting(self, expected: int, width: int | None = None) -> AbstractContextManager[Sorter]:
         """A sorter of rows, unless told otherwise of elements."""
-        return sorting(self.journal.storage, width or self.group.width, self.room, expected)
+        width = width or self.group.width
+        return sorting(self.journal.storage, width, self.room, expected, self.executor.sorted)
 
     @contextmanager
     def storing(self, step: Step) -> Iterator[SetWriter]:

@@ -49,8 +49,10 @@ from florist.common.messages import (
 )
 from florist.common.psu import set_stream
 from florist.common.psu.custody import KEY_BYTES
+from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.opening import open_union
+from florist.common.psu.sorted_streams import Ascent
 from florist.common.psu.storage import FolderStorage, MemoryStorage
 from florist.common.run_directory import Alignment, AlignmentSummary, RunDirectory
 from florist.common.session import Patience, PeerOnlyChecks, Session, make_hello
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
 BREAK = b"\xfe\xfe"
 
 GROUP = make_group("x25519")
+LOCAL = LocalExecutor(GROUP)
 AGREEMENT = Agreement().canonical()
 HELLO = make_hello("active", "1", AGREEMENT, "align")
 _DIGEST = bytes(32)
@@ -118,10 +121,12 @@ def said(frames: Iterable[bytes]) -> Channel:
     return channel
 
 
-def _set(data: bytes) -> object:
+def _set(data: bytes) -> None:
     channel = said(data.split(BREAK))
     set_stream.receive_header(channel, _STEP, 3)
-    return list(set_stream.receive_shuffled(channel, _STEP, 3, GROUP))
+    ascent = Ascent()
+    for chunk in LOCAL.checked(set_stream.receive_chunks(channel, _STEP, 3, GROUP.width)):
+        set_stream.require_shuffled(_STEP, ascent, chunk)
 
 
 def _union(data: bytes) -> object:

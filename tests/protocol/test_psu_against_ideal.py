@@ -13,6 +13,7 @@ from florist.common.data.ids import IdColumn
 from florist.common.groups import make_group
 from florist.common.progress import NoProgress
 from florist.common.psu import set_stream
+from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.hashed_ids import hashed_with_dummies, random_ids
 from florist.common.psu.ideal import ideal_sizes, is_ideal
 from florist.common.psu.keys import Keys
@@ -98,7 +99,7 @@ def test_dummies_pad_the_sizes_and_are_nobodys(of_active: int, of_passive: int) 
 @pytest.mark.parametrize("group", [X25519, MODP], ids=lambda group: group.name)
 def test_hashing_appends_dummies_and_keeps_row_order(group: Group) -> None:
     ids = IdColumn.from_bytes([b"ann", b"bob"])
-    elements = np.concatenate(list(hashed_with_dummies(group, ids, 3, NoProgress())))
+    elements = np.concatenate(list(hashed_with_dummies(LocalExecutor(group), ids, 3, NoProgress())))
     assert elements.shape == (5, group.width)
     assert np.array_equal(elements[:2], group.hash_ids(ids))
     assert len(np.unique(elements, axis=0)) == 5

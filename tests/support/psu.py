@@ -12,6 +12,7 @@ from florist.common.data.ids import IdColumn
 from florist.common.errors import FloristError
 from florist.common.progress import NoProgress
 from florist.common.psu.alignment import UnionView
+from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.keys import Keys
 from florist.common.psu.work import UnionWork
 from florist.passive_party.psu_role import run_psu as run_passive
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from florist.common.channel.channel import Link
     from florist.common.groups.group import Group
+    from florist.common.psu.executor import Executor
 
 Outcome = UnionView | FloristError
 
@@ -48,20 +50,22 @@ def run_pair(
     passive_ids: Sequence[bytes],
     links: tuple[Link, Link] | None = None,
     keys: tuple[Keys, Keys] | None = None,
+    executors: tuple[Executor, Executor] | None = None,
 ) -> Pair:
     """Run both roles to their ends."""
     active_link, passive_link = links or linked_pair()
     active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
+    active_executor, passive_executor = executors or (LocalExecutor(group), LocalExecutor(group))
 
     def active() -> Outcome:
-        work = work_on(group, active_ids, active_keys, len(passive_ids))
+        work = work_on(active_executor, active_ids, active_keys, len(passive_ids))
         try:
             return run_active(active_link, work, NoProgress())
         except FloristError as error:
             return error
 
     def passive() -> Outcome:
-        work = work_on(group, passive_ids, passive_keys, len(active_ids))
+        work = work_on(passive_executor, passive_ids, passive_keys, len(active_ids))
         try:
             return run_passive(passive_link, work, NoProgress())
         except FloristError as error:
@@ -75,7 +79,7 @@ def run_pair(
     return pair
 
 
-def work_on(group: Group, ids: Sequence[bytes], keys: Keys, peer_size: int) -> UnionWork:
+def work_on(executor: Executor, ids: Sequence[bytes], keys: Keys, peer_size: int) -> UnionWork:
     """A party's side of a union, in memory."""
-    elements = group.hash_ids(IdColumn.from_bytes(ids))
-    return UnionWork.in_memory(group, keys, [elements], peer_size)
+    hashed = executor.hashed([IdColumn.from_bytes(ids)])
+    return UnionWork.in_memory(executor, keys, hashed, peer_size)

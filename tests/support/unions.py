@@ -12,6 +12,7 @@ from florist.common.data.ids import IdColumn
 from florist.common.errors import FloristError
 from florist.common.messages import Step
 from florist.common.progress import NoProgress
+from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.opening import open_union
 from florist.common.psu.work import PLENTY, UnionWork
@@ -73,7 +74,8 @@ class Side:
             self.held, self.done = open_union(
                 link.channel("opening"), self.group, journal, self.held, len(self.ids)
             )
-            work = UnionWork(self.group, self.held.keys, journal, self.done, self.room)
+            executor = LocalExecutor(self.group)
+            work = UnionWork(executor, self.held.keys, journal, self.done, self.room)
             if journal.ids is None:
                 work.store_ids([self.group.hash_ids(IdColumn.from_bytes(self.ids))])
             run = run_active if self.role == "active" else run_passive

@@ -1,0 +1,107 @@
+"""A worker on the cluster: opens sealed jobs, does them, seals the answers.
+
+It runs as a Ray actor in a process of its own and needs nothing of Ray itself. It keeps its keys in
+memory only, so one that was restarted does not know those who spoke with the one before.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+
+from florist.common.data.ids import IdColumn
+from florist.common.errors import ConfigurationError, ProtocolViolation
+from florist.common.groups import make_group
+from florist.common.groups.element_sets import sorted_set
+from florist.common.groups.group import Exponent
+from florist.common.psu.sealed_jobs import Conversation, Introduction, Job, Kind, Outcome
+from florist.common.release import RELEASE
+
+if TYPE_CHECKING:
+    from florist.common.groups.group import Elements, Group
+
+
+class Greeting(TypedDict):
+    """How a worker introduces itself: nothing in it is secret."""
+
+    public: bytes
+    release: str
+    engine: str
+    #: Why it cannot work here; empty if it can.
+    obstacle: str
+
+
+#: The answer of a worker that does not know with whom it speaks.
+STRANGER = b""
+
+
+class Worker:
+    """Works with one thread: there are as many workers as cores."""
+
+    def __init__(self, group: str, engine: str) -> None:
+        """As in the agreement, and as configured."""
+        self._name, self._engine = group, engine
+        self._group: Group | None = None
+        self._lock = Lock()
+        self._conversations: dict[bytes, Conversation] = {}
+
+    def introduce(self, driver: bytes) -> Greeting:
+        """Begin a conversation with the driver whose public half this is, which names it."""
+        greeting = Greeting(public=b"", release=RELEASE, engine="", obstacle="")
+        with self._lock:
+            if self._group is None:
+                try:
+                    self._group = make_group(self._name, self._engine, threads=1)
+                except ConfigurationError as error:
+                    return {**greeting, "obstacle": str(error)}
+            ours = Introduction()
+            self._conversations[driver] = ours.as_worker(driver)
+        return {**greeting, "public": ours.public, "engine": self._group.engine}
+
+    def run(self, driver: bytes, sealed: bytes) -> bytes:
+        """The sealed answer to a sealed job, or `STRANGER`."""
+        conversation = self._conversations.get(driver)
+        if conversation is None or self._group is None:
+            return STRANGER
+        try:
+            outcome = Outcome.DONE
+            answer = do(Job.from_bytes(conversation.open(sealed)), self._group)
+        except ProtocolViolation as error:
+            outcome, answer = Outcome.VIOLATION, str(error).encode()
+        except Exception as error:  # noqa: BLE001 - the driver is told, sealed; Ray's logs are not
+            outcome, answer = Outcome.FAILED, f"{type(error).__name__}: {error}".encode()
+        return conversation.seal(bytes([outcome]) + answer, answers=sealed)
+
+
+def do(job: Job, group: Group) -> bytes:
+    """The result of a job, as bytes.
+
+    Raises:
+        ProtocolViolation: the elements are not what they must be.
+    """
+    match job.kind:
+        case Kind.HASH:
+            return group.hash_ids(_ids(job)).tobytes()
+        case Kind.SORT:
+            return sorted_set(_rows(job)).tobytes()
+        case Kind.CHECK_AND_RAISE:
+            group.validate(_rows(job))
+    return group.power(_rows(job), Exponent(job.exponent)).tobytes()
+
+
+def _rows(job: Job) -> Elements:
+    return np.frombuffer(job.payload, dtype=np.uint8).reshape(-1, job.number)
+
+
+def packed_ids(ids: IdColumn) -> bytes:
+    """A job's payload: the offsets of IDs, then their bytes."""
+    first, last = int(ids.offsets[0]), int(ids.offsets[-1])
+    return (ids.offsets - first).astype("<i8").tobytes() + ids.data[first:last].tobytes()
+
+
+def _ids(job: Job) -> IdColumn:
+    split = 8 * (job.number + 1)
+    offsets = np.frombuffer(job.payload[:split], dtype="<i8").astype(np.int64)
+    return IdColumn(np.frombuffer(job.payload, dtype=np.uint8, offset=split), offsets)

@@ -1,0 +1,118 @@
+"""What goes to a worker and comes back: bytes, sealed for that worker alone.
+
+A worker on a cluster is reached through machinery that keeps what passes: task descriptions, object
+stores, their files on disk, lines between machines. None of these has the keys: both ends make an
+X25519 key for each introduction, in memory, and agree on one ChaCha20-Poly1305 key for each way.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+NONCE_BYTES = 12
+_KEY_BYTES = 32
+_HEADER = struct.Struct("<BIH")
+
+
+class UnsealError(Exception):
+    """Sealed by someone else, for someone else, for another job, or changed on its way."""
+
+
+class Kind(IntEnum):
+    """What there is to do."""
+
+    HASH = 1
+    RAISE = 2
+    CHECK_AND_RAISE = 3
+    SORT = 4
+
+
+class Outcome(IntEnum):
+    """The first byte of an answer; the rest is the result, or a sentence."""
+
+    DONE = 1
+    #: The peer's elements are not what they must be.
+    VIOLATION = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A piece of work."""
+
+    kind: Kind
+    #: Bytes of a row; of IDs, how many there are.
+    number: int
+    payload: bytes = field(repr=False)
+    #: A secret, where there is one.
+    exponent: int = field(default=0, repr=False)
+
+    def to_bytes(self) -> bytes:
+        exponent = self.exponent.to_bytes(-(-self.exponent.bit_length() // 8))
+        return _HEADER.pack(self.kind, self.number, len(exponent)) + exponent + self.payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        kind, number, length = _HEADER.unpack_from(data)
+        start = _HEADER.size + length
+        exponent = int.from_bytes(data[_HEADER.size : start])
+        return cls(Kind(kind), number, data[start:], exponent)
+
+
+class Introduction:
+    """Our half of an agreement on keys, for one conversation."""
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw()
+
+    def as_driver(self, worker: bytes) -> Conversation:
+        """With the worker whose public half this is."""
+        to_worker, to_driver = self._keys(worker, self.public + worker)
+        return Conversation(to_worker, to_driver)
+
+    def as_worker(self, driver: bytes) -> Conversation:
+        """With the driver whose public half this is."""
+        to_worker, to_driver = self._keys(driver, driver + self.public)
+        return Conversation(to_driver, to_worker)
+
+    def _keys(self, other: bytes, both: bytes) -> tuple[bytes, bytes]:
+        shared = self._private.exchange(X25519PublicKey.from_public_bytes(other))
+        derive = HKDF(SHA256(), 2 * _KEY_BYTES, salt=None, info=b"florist/sealed-jobs/1" + both)
+        keys = derive.derive(shared)
+        return keys[:_KEY_BYTES], keys[_KEY_BYTES:]
+
+
+class Conversation:
+    """Seals what goes to the other end, opens what comes from it; safe to use from many threads."""
+
+    def __init__(self, sending: bytes, receiving: bytes) -> None:
+        self._sending = ChaCha20Poly1305(sending)
+        self._receiving = ChaCha20Poly1305(receiving)
+
+    def seal(self, plain: bytes, answers: bytes = b"") -> bytes:
+        """Sealed, with its nonce in front; `answers`: the sealed bytes that it is an answer to."""
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._sending.encrypt(nonce, plain, answers[:NONCE_BYTES])
+
+    def open(self, sealed: bytes, answers: bytes = b"") -> bytes:
+        """What the other end sealed, as an answer to `answers`.
+
+        Raises:
+            UnsealError: it is not that.
+        """
+        nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+        try:
+            return self._receiving.decrypt(nonce, rest, answers[:NONCE_BYTES])
+        except (InvalidTag, ValueError):
+            raise UnsealError("sealed bytes cannot be opened") from None

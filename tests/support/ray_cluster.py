@@ -1,0 +1,60 @@
+"""A Ray cluster of several processes on this machine, for one file of tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from florist.common.psu import ray_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def local_cluster(cores: int) -> Iterator[None]:
+    """Executors made in this process use it."""
+    assert ray_cluster.join("local", cores)
+    try:
+        yield
+    finally:
+        ray_cluster.leave()
+
+
+def worker_pids(above: int | None = None) -> list[int]:
+    """Of the workers of the cluster that this process, or the one above them, has started."""
+    return [
+        process.pid
+        for process in psutil.Process(above).children(recursive=True)
+        if any(part.startswith("ray::Worker") for part in _command(process))
+    ]
+
+
+def kill_a_worker(above: int | None = None) -> None:
+    """As the kernel does when memory is short."""
+    os.kill(worker_pids(above)[0], signal.SIGKILL)
+
+
+def object_store_holds(wanted: bytes) -> bool:
+    """Whether these bytes are anywhere in the shared memory of our cluster's objects."""
+    found = False
+    for process in psutil.Process().children(recursive=True):
+        for file in Path(f"/proc/{process.pid}/fd").glob("*"):
+            try:
+                if "plasma" in str(file.readlink()):
+                    found |= wanted in file.read_bytes()
+            except OSError:
+                continue
+    return found
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
