@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from florist.common.agreement import Normalisation
-from florist.common.data import ids as ids_module
 from florist.common.data import id_check, table_files
+from florist.common.data import ids as ids_module
 from florist.common.data.id_check import fingerprint
 from florist.common.data.ids import IdColumn, quick_digests
 from florist.common.data.tables import WHITE_SPACE, read_ids
