@@ -2,7 +2,7 @@
 
 | engine         | how                                                         | needs        |
 |----------------|-------------------------------------------------------------|--------------|
-| `multibuffer`  | Intel's crypto_mb, eight points at a time, on threads       | AVX-512 IFMA |
+| `ifma`         | our own kernel, eight points at a time, on threads          | AVX-512 IFMA |
 | `avx2`         | our own kernel, four points at a time, on threads           | AVX2, FMA    |
 | `cryptography` | that package (OpenSSL), one by one, in worker processes     | nothing      |
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Kernel = Callable[[Bytes, Bytes, Bytes], None]
 
 #: The fastest first: the order in which `auto` tries them.
-X25519_ENGINES = ("multibuffer", "avx2", "cryptography")
+X25519_ENGINES = ("ifma", "avx2", "cryptography")
 
 #: RFC 7748's first iteration: a kernel must get this right before it is used.
 _NINE = encode(9)
@@ -90,12 +90,10 @@ def _start(name: str, threads: Threads) -> Engine:
     native = kernels.native
     if native is None:
         raise ConfigurationError(f"the native kernels are not built ({kernels.why_missing})")
-    if name == "multibuffer":
-        kernel, runs = native.x25519_multibuffer, native.multibuffer_available()
-        needs = "AVX-512 IFMA" if native.multibuffer_built() else "a build with ipp-crypto-static"
+    if name == "ifma":
+        kernel, runs, needs = native.x25519_ifma, native.ifma_available(), "AVX-512 IFMA"
     else:
-        kernel, runs = native.x25519_avx2, native.avx2_available()
-        needs = "AVX2 and FMA"
+        kernel, runs, needs = native.x25519_avx2, native.avx2_available(), "AVX2 and FMA"
     if not runs:
         raise ConfigurationError(f"it needs {needs}")
     products = bytearray(WIDTH * 9)  # one more than a kernel's lanes

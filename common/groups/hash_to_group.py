@@ -11,7 +11,7 @@ neither which elements are equal nor what anyone can compute.
 **Modulo p**: SHAKE-256, 128 bits more than p has, reduced, squared.
 
 `encode_to_curve` is written as the RFC states it. The native kernels compute the same for slices
-of IDs: one inversion serves a whole block, and four Legendre symbols are computed side by side.
+of IDs: one inversion serves a whole block, and several Legendre symbols are computed side by side.
 """
 
 from __future__ import annotations
@@ -68,13 +68,18 @@ def hash_to_curve(ids: IdColumn, tag: bytes, threads: Threads) -> Elements:
         out[:] = np.frombuffer(encoded, dtype=np.uint8).reshape(-1, WIDTH)
         return out
 
+    expand, map_to_curve = (
+        (native.expand_messages_ifma, native.elligator2_map_ifma)
+        if native.ifma_available()
+        else (native.expand_messages, native.elligator2_map)
+    )
     data = np.ascontiguousarray(ids.data)
     offsets = np.ascontiguousarray(ids.offsets, dtype=np.int64)
 
     def hash_slice(start: int, stop: int) -> None:
         uniform = np.empty((stop - start, _UNIFORM), dtype=np.uint8)
-        native.expand_messages(data, offsets[start : stop + 1], tag, uniform)
-        native.elligator2_map(uniform, out[start:stop])
+        expand(data, offsets[start : stop + 1], tag, uniform)
+        map_to_curve(uniform, out[start:stop])
 
     threads.map_slices(hash_slice, len(ids), _LARGEST_SLICE)
     return out

@@ -14,4 +14,9 @@
  * is no memory. Time and addresses depend on `random` and `points`; neither is secret. */
 int florist_all_on_curve(const uint8_t *points, size_t count, const uint8_t *random);
 
+/* The same with as many random bytes for every CHECK_SHARED_BY points, the last ones of which may be
+ * fewer. Call only if florist_ifma_available(). */
+#define CHECK_SHARED_BY 8
+int florist_all_on_curve_ifma(const uint8_t *points, size_t count, const uint8_t *random);
+
 #endif

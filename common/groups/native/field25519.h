@@ -142,37 +142,40 @@ static inline fe fe_square(fe a)
  * several overlap. */
 #define FE_LANES 4
 
+/* How to reach a^(2^250 - 1). From x = a^(2^m - 1) and y = a^(2^n - 1): n squarings of x, times y, is
+ * a^(2^(m+n) - 1). Row i makes power i + 1; power 0 is `a` itself. */
+#define FE_POWER_STEPS 10
+static const struct {
+    uint8_t from, squarings, times;
+} fe_power_steps[FE_POWER_STEPS] = {
+    {0, 1, 0},   /* 1: 2^2 - 1 */
+    {1, 2, 1},   /* 2: 2^4 - 1 */
+    {2, 1, 0},   /* 3: 2^5 - 1 */
+    {3, 5, 3},   /* 4: 2^10 - 1 */
+    {4, 10, 4},  /* 5: 2^20 - 1 */
+    {5, 5, 3},   /* 6: 2^25 - 1 */
+    {6, 25, 6},  /* 7: 2^50 - 1 */
+    {7, 50, 7},  /* 8: 2^100 - 1 */
+    {8, 25, 6},  /* 9: 2^125 - 1 */
+    {9, 125, 9}, /* 10: 2^250 - 1 */
+};
+
 /* a^(2^250 - 1) for each lane: the common part of an inversion and of a Legendre symbol. */
 static inline void fe_pow_2_250_1(fe out[FE_LANES], const fe a[FE_LANES])
 {
-    /* From x = a^(2^m - 1) and y = a^(2^n - 1): n squarings of x, times y, is a^(2^(m+n) - 1).
-     * Row i makes powers[i + 1]; powers[0] is `a` itself. */
-    static const struct {
-        uint8_t from, squarings, times;
-    } steps[] = {
-        {0, 1, 0},   /* 1: 2^2 - 1 */
-        {1, 2, 1},   /* 2: 2^4 - 1 */
-        {2, 1, 0},   /* 3: 2^5 - 1 */
-        {3, 5, 3},   /* 4: 2^10 - 1 */
-        {4, 10, 4},  /* 5: 2^20 - 1 */
-        {5, 5, 3},   /* 6: 2^25 - 1 */
-        {6, 25, 6},  /* 7: 2^50 - 1 */
-        {7, 50, 7},  /* 8: 2^100 - 1 */
-        {8, 25, 6},  /* 9: 2^125 - 1 */
-        {9, 125, 9}, /* 10: 2^250 - 1 */
-    };
-    fe powers[11][FE_LANES];
+    fe powers[FE_POWER_STEPS + 1][FE_LANES];
     memcpy(powers[0], a, sizeof powers[0]);
-    for (int step = 0; step < 10; step++) {
+    for (int step = 0; step < FE_POWER_STEPS; step++) {
         fe x[FE_LANES];
-        memcpy(x, powers[steps[step].from], sizeof x);
-        for (int i = 0; i < steps[step].squarings; i++)
+        memcpy(x, powers[fe_power_steps[step].from], sizeof x);
+        for (int i = 0; i < fe_power_steps[step].squarings; i++)
             for (int lane = 0; lane < FE_LANES; lane++)
                 x[lane] = fe_square(x[lane]);
         for (int lane = 0; lane < FE_LANES; lane++)
-            powers[step + 1][lane] = fe_multiply(x[lane], powers[steps[step].times][lane]);
+            powers[step + 1][lane] =
+                fe_multiply(x[lane], powers[fe_power_steps[step].times][lane]);
     }
-    memcpy(out, powers[10], sizeof powers[10]);
+    memcpy(out, powers[FE_POWER_STEPS], sizeof powers[FE_POWER_STEPS]);
 }
 
 /* All-ones where a^((p-1)/2) is 1: where `a` is a square other than zero. Zero elsewhere. */
@@ -208,7 +211,8 @@ static inline void fe_invert(fe out[FE_LANES], const fe a[FE_LANES])
 }
 
 /* Curve25519 is v^2 = u^3 + 486662 u^2 + u. */
-#define CURVE_A ((fe){{486662, 0, 0, 0, 0}})
+#define CURVE_A_NUMBER 486662
+#define CURVE_A ((fe){{CURVE_A_NUMBER, 0, 0, 0, 0}})
 
 /* u^3 + A u^2 + u: a square on the curve, a non-square on its twist. */
 static inline fe curve_right_side(fe u)

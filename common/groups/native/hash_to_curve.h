@@ -17,4 +17,9 @@ void florist_expand_messages(uint8_t *out, const uint8_t *data, const int64_t *o
  * The sequence of instructions does not depend on the numbers. */
 void florist_elligator2(uint8_t *out, const uint8_t *uniform, size_t count);
 
+/* The same, eight at a time. Call only if florist_ifma_available(). */
+void florist_expand_messages_ifma(uint8_t *out, const uint8_t *data, const int64_t *offsets,
+                                  size_t count, const uint8_t *dst, size_t dst_bytes);
+void florist_elligator2_ifma(uint8_t *out, const uint8_t *uniform, size_t count);
+
 #endif

@@ -5,8 +5,9 @@
 
 #include "curve_check.h"
 #include "hash_to_curve.h"
+#include "ifma.h"
 #include "x25519_avx2.h"
-#include "x25519_multibuffer.h"
+#include "x25519_ifma.h"
 
 #define ELEMENT 32
 
@@ -28,31 +29,29 @@ static int same_count(Py_ssize_t wanted, Py_ssize_t got, const char *name)
 
 /* --- scalar multiplication --- */
 
-/* 0, or -1 if it cannot do it. */
-typedef int multiply_kernel(uint8_t *out, const uint8_t *points, size_t count,
-                            const uint8_t scalar[ELEMENT]);
+typedef void multiply_kernel(uint8_t *out, const uint8_t *points, size_t count,
+                             const uint8_t scalar[ELEMENT]);
+
+static int can_run(int available)
+{
+    if (!available)
+        PyErr_SetString(PyExc_RuntimeError, "this build or this CPU cannot run that kernel");
+    return available;
+}
 
 static PyObject *multiply(PyObject *args, multiply_kernel *kernel, int available)
 {
     Py_buffer points, scalar, out;
-    if (!available) {
-        PyErr_SetString(PyExc_RuntimeError, "this build or this CPU cannot run that kernel");
-        return NULL;
-    }
-    if (!PyArg_ParseTuple(args, "y*y*w*", &points, &scalar, &out))
+    if (!can_run(available) || !PyArg_ParseTuple(args, "y*y*w*", &points, &scalar, &out))
         return NULL;
     PyObject *result = NULL;
     const Py_ssize_t count = item_count(&points, ELEMENT, "points");
     if (count >= 0 && same_count(count, item_count(&out, ELEMENT, "out"), "out") &&
         same_count(ELEMENT, scalar.len, "scalar")) {
-        int failed;
         Py_BEGIN_ALLOW_THREADS
-        failed = kernel(out.buf, points.buf, (size_t)count, scalar.buf);
+        kernel(out.buf, points.buf, (size_t)count, scalar.buf);
         Py_END_ALLOW_THREADS
-        if (failed)
-            PyErr_SetString(PyExc_RuntimeError, "the kernel reports an error");
-        else
-            result = Py_NewRef(Py_None);
+        result = Py_NewRef(Py_None);
     }
     PyBuffer_Release(&points);
     PyBuffer_Release(&scalar);
@@ -60,29 +59,16 @@ static PyObject *multiply(PyObject *args, multiply_kernel *kernel, int available
     return result;
 }
 
-static int multiply_avx2(uint8_t *out, const uint8_t *points, size_t count,
-                         const uint8_t scalar[ELEMENT])
-{
-    florist_x25519_avx2(out, points, count, scalar);
-    return 0;
-}
-
-static PyObject *multibuffer_built(PyObject *module, PyObject *unused)
+static PyObject *ifma_available(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    return PyBool_FromLong(florist_x25519_multibuffer_built());
+    return PyBool_FromLong(florist_ifma_available());
 }
 
-static PyObject *multibuffer_available(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyBool_FromLong(florist_x25519_multibuffer_available());
-}
-
-static PyObject *x25519_multibuffer(PyObject *module, PyObject *args)
+static PyObject *x25519_ifma(PyObject *module, PyObject *args)
 {
     (void)module;
-    return multiply(args, florist_x25519_multibuffer, florist_x25519_multibuffer_available());
+    return multiply(args, florist_x25519_ifma, florist_ifma_available());
 }
 
 static PyObject *avx2_available(PyObject *module, PyObject *unused)
@@ -94,7 +80,7 @@ static PyObject *avx2_available(PyObject *module, PyObject *unused)
 static PyObject *x25519_avx2(PyObject *module, PyObject *args)
 {
     (void)module;
-    return multiply(args, multiply_avx2, florist_x25519_avx2_available());
+    return multiply(args, florist_x25519_avx2, florist_x25519_avx2_available());
 }
 
 /* --- hash to curve, and the check of received points --- */
@@ -108,9 +94,11 @@ static int offsets_fit(const int64_t *offsets, Py_ssize_t count, Py_ssize_t data
     return fit;
 }
 
-static PyObject *expand_messages(PyObject *module, PyObject *args)
+typedef void expand_kernel(uint8_t *out, const uint8_t *data, const int64_t *offsets, size_t count,
+                           const uint8_t *dst, size_t dst_bytes);
+
+static PyObject *expand(PyObject *args, expand_kernel *kernel)
 {
-    (void)module;
     Py_buffer data, offsets, dst, out;
     if (!PyArg_ParseTuple(args, "y*y*y*w*", &data, &offsets, &dst, &out))
         return NULL;
@@ -124,8 +112,7 @@ static PyObject *expand_messages(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "dst: more than 255 bytes");
     else if (same_count(count, item_count(&out, UNIFORM_BYTES, "out"), "out")) {
         Py_BEGIN_ALLOW_THREADS
-        florist_expand_messages(out.buf, data.buf, offsets.buf, (size_t)count, dst.buf,
-                                (size_t)dst.len);
+        kernel(out.buf, data.buf, offsets.buf, (size_t)count, dst.buf, (size_t)dst.len);
         Py_END_ALLOW_THREADS
         result = Py_NewRef(Py_None);
     }
@@ -136,9 +123,22 @@ static PyObject *expand_messages(PyObject *module, PyObject *args)
     return result;
 }
 
-static PyObject *elligator2_map(PyObject *module, PyObject *args)
+static PyObject *expand_messages(PyObject *module, PyObject *args)
 {
     (void)module;
+    return expand(args, florist_expand_messages);
+}
+
+static PyObject *expand_messages_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available()) ? expand(args, florist_expand_messages_ifma) : NULL;
+}
+
+typedef void map_kernel(uint8_t *out, const uint8_t *uniform, size_t count);
+
+static PyObject *map(PyObject *args, map_kernel *kernel)
+{
     Py_buffer uniform, out;
     if (!PyArg_ParseTuple(args, "y*w*", &uniform, &out))
         return NULL;
@@ -146,7 +146,7 @@ static PyObject *elligator2_map(PyObject *module, PyObject *args)
     const Py_ssize_t count = item_count(&uniform, UNIFORM_BYTES, "uniform");
     if (count >= 0 && same_count(count, item_count(&out, ELEMENT, "out"), "out")) {
         Py_BEGIN_ALLOW_THREADS
-        florist_elligator2(out.buf, uniform.buf, (size_t)count);
+        kernel(out.buf, uniform.buf, (size_t)count);
         Py_END_ALLOW_THREADS
         result = Py_NewRef(Py_None);
     }
@@ -155,18 +155,33 @@ static PyObject *elligator2_map(PyObject *module, PyObject *args)
     return result;
 }
 
-static PyObject *on_curve_batch(PyObject *module, PyObject *args)
+static PyObject *elligator2_map(PyObject *module, PyObject *args)
 {
     (void)module;
+    return map(args, florist_elligator2);
+}
+
+static PyObject *elligator2_map_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available()) ? map(args, florist_elligator2_ifma) : NULL;
+}
+
+typedef int check_kernel(const uint8_t *points, size_t count, const uint8_t *random);
+
+/* `share`: how many points one group of CHECK_ROUNDS random bytes serves. */
+static PyObject *check(PyObject *args, check_kernel *kernel, Py_ssize_t share)
+{
     Py_buffer points, random;
     if (!PyArg_ParseTuple(args, "y*y*", &points, &random))
         return NULL;
     PyObject *result = NULL;
     const Py_ssize_t count = item_count(&points, ELEMENT, "points");
-    if (count >= 0 && same_count(count, item_count(&random, CHECK_ROUNDS, "random"), "random")) {
+    if (count >= 0 && same_count((count + share - 1) / share,
+                                 item_count(&random, CHECK_ROUNDS, "random"), "random")) {
         int good;
         Py_BEGIN_ALLOW_THREADS
-        good = florist_all_on_curve(points.buf, (size_t)count, random.buf);
+        good = kernel(points.buf, (size_t)count, random.buf);
         Py_END_ALLOW_THREADS
         result = good < 0 ? PyErr_NoMemory() : PyBool_FromLong(good);
     }
@@ -175,15 +190,31 @@ static PyObject *on_curve_batch(PyObject *module, PyObject *args)
     return result;
 }
 
+static PyObject *on_curve_batch(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return check(args, florist_all_on_curve, 1);
+}
+
+static PyObject *on_curve_batch_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available())
+               ? check(args, florist_all_on_curve_ifma, CHECK_SHARED_BY)
+               : NULL;
+}
+
 static PyMethodDef functions[] = {
-    {"multibuffer_built", multibuffer_built, METH_NOARGS, NULL},
-    {"multibuffer_available", multibuffer_available, METH_NOARGS, NULL},
-    {"x25519_multibuffer", x25519_multibuffer, METH_VARARGS, NULL},
+    {"ifma_available", ifma_available, METH_NOARGS, NULL},
+    {"x25519_ifma", x25519_ifma, METH_VARARGS, NULL},
     {"avx2_available", avx2_available, METH_NOARGS, NULL},
     {"x25519_avx2", x25519_avx2, METH_VARARGS, NULL},
     {"expand_messages", expand_messages, METH_VARARGS, NULL},
+    {"expand_messages_ifma", expand_messages_ifma, METH_VARARGS, NULL},
     {"elligator2_map", elligator2_map, METH_VARARGS, NULL},
+    {"elligator2_map_ifma", elligator2_map_ifma, METH_VARARGS, NULL},
     {"on_curve_batch", on_curve_batch, METH_VARARGS, NULL},
+    {"on_curve_batch_ifma", on_curve_batch_ifma, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

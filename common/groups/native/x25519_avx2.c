@@ -7,7 +7,7 @@
  * products do what would take 100 with the 32-bit vpmuludq (see prod() below).
  *
  * Bounds, the heart of the matter (each is proved where it is used, and checked
- * at run time when built with -DFLORIST_X25519_CHECK):
+ * at run time when built with -DFLORIST_CHECK_BOUNDS):
  *
  *   vfe, "normal"      |limb| <= B = 2^50 + 2^14             from norm(), choose()
  *   vfe, "loose"       |limb| <= 2B                          from vfe_sub()
@@ -63,7 +63,7 @@ INLINE vint times19(vint a)
     return add(add(a, add(a, a)), _mm256_slli_epi64(a, 4));
 }
 
-#ifdef FLORIST_X25519_CHECK /* slow: a test build that verifies every bound */
+#ifdef FLORIST_CHECK_BOUNDS /* slow: a test build that verifies every bound */
 #include <assert.h>
 TARGET static void check_product(vdbl a, vdbl b)
 {

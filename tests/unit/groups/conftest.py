@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +13,10 @@ from florist.common.groups.engines import X25519_ENGINES
 from florist.common.groups.parallel import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from florist.common.groups.group import Group
+    from florist.common.groups.kernels import Bytes
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +51,57 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "why_missing", "no compiler")
 
 
+class _WithoutIfma:
+    """The kernels as on a CPU without AVX-512 IFMA."""
+
+    def __init__(self, native: kernels.Kernels) -> None:
+        self._native = native
+
+    def ifma_available(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> object:
+        return _never_called if name.endswith("_ifma") else getattr(self._native, name)
+
+
+def _never_called(*_arguments: object) -> None:
+    pytest.fail("a kernel that this CPU cannot run was called")
+
+
+@pytest.fixture
+def without_ifma(native: kernels.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "native", _WithoutIfma(native))
+
+
 @pytest.fixture(scope="session")
 def native() -> kernels.Kernels:
     if kernels.native is None:
         pytest.skip(f"the native kernels are not built: {kernels.why_missing}")
     return kernels.native
+
+
+@dataclass(frozen=True)
+class BatchKernels:
+    """Hashing and checking: with the vector unit, or without."""
+
+    expand: Callable[[Bytes, Bytes, Bytes, Bytes], None]
+    map_to_curve: Callable[[Bytes, Bytes], None]
+    on_curve: Callable[[Bytes, Bytes], bool]
+    #: Points that share 16 random bytes of the check.
+    shared_by: int
+
+
+@pytest.fixture(scope="session", params=["ifma", "portable"])
+def batch(request: pytest.FixtureRequest, native: kernels.Kernels) -> BatchKernels:
+    if request.param == "portable":
+        return BatchKernels(
+            native.expand_messages, native.elligator2_map, native.on_curve_batch, shared_by=1
+        )
+    if not native.ifma_available():
+        pytest.skip("this CPU has no AVX-512 IFMA")
+    return BatchKernels(
+        native.expand_messages_ifma,
+        native.elligator2_map_ifma,
+        native.on_curve_batch_ifma,
+        shared_by=8,
+    )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import gmpy2  # type: ignore[import-untyped]
@@ -25,8 +26,8 @@ from tests.unit.groups.oracles import is_on_curve, is_square, numbers_of, times
 
 if TYPE_CHECKING:
     from florist.common.groups.group import Group
-    from florist.common.groups.kernels import Kernels
     from florist.common.groups.parallel import Threads
+    from tests.unit.groups.conftest import BatchKernels
 
 #: RFC 9380, appendix J.4.2: message, u[0], Q.x, P.x.
 RFC_9380_TAG = b"QUUX-V01-CS02-with-curve25519_XMD:SHA-512_ELL2_NU_"
@@ -82,24 +83,38 @@ def test_rfc_9380_in_bulk(threads: Threads) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=20), st.binary(min_size=1, max_size=255))
 def test_the_kernels_agree_with_the_rfc_as_written(
-    threads: Threads, ids: list[bytes], tag: bytes
+    batch: BatchKernels, ids: list[bytes], tag: bytes
 ) -> None:
-    assert numbers_of(hash_to_curve(IdColumn.from_bytes(ids), tag, threads)) == [
-        encode_to_curve(value, tag) for value in ids
+    column = IdColumn.from_bytes(ids)
+    uniform = np.empty((len(ids), 48), np.uint8)
+    out = np.empty((len(ids), 32), np.uint8)
+    batch.expand(column.data, column.offsets, tag, uniform)
+    batch.map_to_curve(uniform, out)
+    assert numbers_of(out) == [encode_to_curve(value, tag) for value in ids]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.binary(max_size=70), min_size=8, max_size=30))
+def test_short_ids_under_our_tag(threads: Threads, ids: list[bytes]) -> None:
+    """Most of them in lanes side by side, and some too long for that."""
+    assert numbers_of(hash_to_curve(IdColumn.from_bytes(ids), CURVE_TAG, threads)) == [
+        encode_to_curve(value, CURVE_TAG) for value in ids
     ]
 
 
-def test_every_length_of_message(native: Kernels) -> None:
+@pytest.mark.parametrize("spread", [1, 8])
+def test_every_length_of_message(batch: BatchKernels, spread: int) -> None:
     # All positions of the padding relative to SHA-512's blocks, in both hashes.
-    messages = [bytes(range(256))[:length] for length in range(257)]
+    # Eight of the same length in a row, and of different lengths.
+    messages = [bytes(range(256))[:length] for length in range(257) for _ in range(spread)]
     ids = IdColumn.from_bytes(messages)
     out = np.empty((len(messages), 48), np.uint8)
     for tag in (b"t", CURVE_TAG, bytes(45), bytes(46), bytes(47), bytes(255)):
-        native.expand_messages(ids.data, ids.offsets, tag, out)
+        batch.expand(ids.data, ids.offsets, tag, out)
         assert [row.tobytes() for row in out] == [expand_message(m, tag) for m in messages]
 
 
-def test_the_map_at_the_edges_of_the_field(native: Kernels) -> None:
+def test_the_map_at_the_edges_of_the_field(batch: BatchKernels) -> None:
     edges = [
         multiple * PRIME + delta
         for multiple in (0, 1, 2, 2**128, (2**384 - 1) // PRIME - 1)
@@ -107,8 +122,16 @@ def test_the_map_at_the_edges_of_the_field(native: Kernels) -> None:
     ] + [2**384 - 1, 2**192, 2**192 - 1, 2**255, 2**255 - 1]
     uniform = np.frombuffer(b"".join(edge.to_bytes(48) for edge in edges), np.uint8)
     out = np.empty((len(edges), 32), np.uint8)
-    native.elligator2_map(uniform, out)
+    batch.map_to_curve(uniform, out)
     assert numbers_of(out) == [elligator2(edge % PRIME) for edge in edges]
+
+
+@pytest.mark.parametrize("count", [*range(1, 41), 127, 128, 129, 255, 256, 257, 600])
+def test_the_map_of_any_number_of_ids(batch: BatchKernels, count: int) -> None:
+    uniform = np.frombuffer(os.urandom(48 * count), np.uint8).reshape(count, 48)
+    out = np.empty((count, 32), np.uint8)
+    batch.map_to_curve(uniform, out)
+    assert numbers_of(out) == [elligator2(int.from_bytes(row.tobytes()) % PRIME) for row in uniform]
 
 
 @given(st.integers(0, PRIME - 1))
@@ -163,12 +186,13 @@ def test_empty(group: Group) -> None:
     assert group.hash_ids(IdColumn.from_bytes([])).shape == (0, group.width)
 
 
-def test_without_kernels(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("lacking", ["without_kernels", "without_ifma"])
+def test_on_other_machines(request: pytest.FixtureRequest, lacking: str) -> None:
     ids = IdColumn.from_bytes([b"%d" % i for i in range(50)])
     with_kernels = make_group("x25519")
     expected = with_kernels.hash_ids(ids)
     with_kernels.close()
-    request.getfixturevalue("without_kernels")
+    request.getfixturevalue(lacking)
     without = make_group("x25519")
     np.testing.assert_array_equal(without.hash_ids(ids), expected)
     without.close()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from florist.common.groups.group import Elements, Group
-    from florist.common.groups.kernels import Kernels
     from florist.common.groups.parallel import Threads
+    from tests.unit.groups.conftest import BatchKernels
 
 #: 2 is on the twist, 9 on the curve.
 ON_TWIST = 2
@@ -37,6 +37,10 @@ def group() -> Iterator[Group]:
 @pytest.fixture(scope="session")
 def good(group: Group) -> Elements:
     return group.hash_ids(IdColumn.from_bytes([b"%d" % i for i in range(10_000)]))
+
+
+def random_for(batch: BatchKernels, points: int) -> bytes:
+    return os.urandom(16 * -(-points // batch.shared_by))
 
 
 def test_good_points(group: Group, good: Elements) -> None:
@@ -84,21 +88,40 @@ def test_an_even_number_of_twist_points_is_counted(group: Group, good: Elements)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 2**256 - 1) | st.integers(0, 30), min_size=1, max_size=4))
-def test_the_batch_agrees_with_the_definition(native: Kernels, numbers: list[int]) -> None:
+def test_the_batch_agrees_with_the_definition(batch: BatchKernels, numbers: list[int]) -> None:
     expected = all(0 < u < PRIME and is_on_curve(u) for u in numbers)
     points = elements_of(*numbers)
-    assert native.on_curve_batch(points, os.urandom(16 * len(points))) is expected
+    assert batch.on_curve(points, random_for(batch, len(points))) is expected
 
 
-def test_the_batch_multiplies_by_random_subsets(native: Kernels) -> None:
+def test_the_batch_multiplies_by_random_subsets(batch: BatchKernels) -> None:
     """With bytes that leave a point out of all subsets it goes unseen; with one bit, it is seen."""
     points = elements_of(ON_CURVE, ON_TWIST)
     for round_ in range(16):
         for bit in range(8):
-            random = bytearray(32)
-            assert native.on_curve_batch(points, random)
-            random[2 * round_ + 1] = 1 << bit
-            assert not native.on_curve_batch(points, random)
+            random = bytearray(len(random_for(batch, 2)))
+            assert batch.on_curve(points, random)
+            random[round_ if batch.shared_by > 1 else 2 * round_ + 1] = 1 << bit
+            assert not batch.on_curve(points, random)
+
+
+def test_points_that_share_random_bytes_do_not_cancel(batch: BatchKernels) -> None:
+    """Two wrong points in the same subsets would be a square; sharing must not put them there."""
+    for first in range(8):
+        for second in range(first):
+            points = elements_of(*[ON_CURVE] * 16)
+            points[[first, second]] = elements_of(ON_TWIST)[0]
+            assert not batch.on_curve(points, random_for(batch, 16))
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 1023, 1024, 1025, 2049])
+def test_one_wrong_point_anywhere(batch: BatchKernels, good: Elements, count: int) -> None:
+    assert batch.on_curve(good[:count], random_for(batch, count))
+    for position in {0, count // 2, count - 1}:
+        for bad in (ON_TWIST, 0, PRIME, PRIME + ON_CURVE, ON_CURVE + 2**255, 2**256 - 1):
+            elements = good[:count].copy()
+            elements[position] = elements_of(bad)[0]
+            assert not batch.on_curve(elements, random_for(batch, count))
 
 
 def test_half_of_all_numbers_are_on_the_curve(threads: Threads) -> None:
@@ -126,8 +149,11 @@ def test_wrong_shapes(group: Group, good: Elements, wrong: Callable[[Elements], 
         group.validate(wrong(good))
 
 
-@pytest.mark.usefixtures("without_kernels")
-def test_without_kernels(group: Group, good: Elements) -> None:
+@pytest.mark.parametrize("lacking", ["without_kernels", "without_ifma"])
+def test_on_other_machines(
+    request: pytest.FixtureRequest, group: Group, good: Elements, lacking: str
+) -> None:
+    request.getfixturevalue(lacking)
     group.validate(good[:1000])
     elements = good[:1000].copy()
     elements[700] = elements_of(ON_TWIST)[0]
