@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -20,19 +19,9 @@ def packages() -> list[str]:
     return found
 
 
-def installed_file(distribution: str, ending: str) -> Path | None:
-    """Where the build environment has this file of a distribution, if it has it."""
-    try:
-        files = metadata.files(distribution) or []
-    except metadata.PackageNotFoundError:
-        return None
-    found = (Path(str(file.locate())).resolve() for file in files if str(file).endswith(ending))
-    return next((path for path in found if path.exists()), None)
-
-
 def native_kernels() -> Extension:
-    """With Intel's multi-buffer library where the build environment has it; optional altogether."""
-    kernels = Extension(
+    """Optional: without a C compiler everything works, more slowly."""
+    return Extension(
         "florist.common.groups._native",
         sources=sorted(str(path) for path in NATIVE.glob("*.c")),
         depends=sorted(str(path) for path in NATIVE.glob("*.h")),
@@ -45,14 +34,6 @@ def native_kernels() -> Extension:
         ],
         optional=True,
     )
-    library = installed_file("ipp-crypto-static", "/libcrypto_mb.a")
-    header = installed_file("ipp-crypto-include", "/crypto_mb/x25519.h")
-    if library and header:
-        kernels.define_macros.append(("HAVE_CRYPTO_MB", None))
-        kernels.include_dirs.append(str(header.parent.parent))
-        kernels.extra_objects.append(str(library))
-        kernels.extra_link_args.append("-Wl,--exclude-libs,ALL")
-    return kernels
 
 
 setup(
