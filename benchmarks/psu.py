@@ -11,7 +11,7 @@ the same engine on one core, measured in the same run (a sample of it, scaled, a
 Their ratio is what the protocol costs beyond its exponentiations.
 
 With `--executor ray` each party has a cluster of its own on this machine, started and ended with
-it, and `cpu_s` is that of the parties' own processes: what remains with them.
+it; `cpu_s` then holds that of the cluster's processes too, as far as Ray has waited for their end.
 """
 
 from __future__ import annotations
