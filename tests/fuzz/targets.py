@@ -54,7 +54,7 @@ from florist.common.psu.journal import Journal
 from florist.common.psu.opening import open_union
 from florist.common.psu.sorted_streams import Ascent
 from florist.common.psu.storage import FolderStorage, MemoryStorage
-from florist.common.run_directory import Alignment, AlignmentSummary, RunDirectory
+from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
 from florist.common.session import Patience, PeerOnlyChecks, Session, make_hello
 from florist.common.training.blocks import Wire
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
@@ -259,7 +259,7 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
     runs = RunDirectory(folder / "run")
     runs.path.mkdir()
     summary = AlignmentSummary(
-        format=1,
+        format=FORMAT,
         release="1",
         role="active",
         party="bank",

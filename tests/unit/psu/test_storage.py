@@ -93,7 +93,8 @@ def test_disk_is_checked_in_advance(tmp_path: Path) -> None:
 
 def test_memory_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "resident_bytes", lambda: 200_000_000)
-    assert 2 * room_for_sorting(10**9) + 200_000_000 + limits.RESERVE == 10**9
+    assert 2 * room_for_sorting(360_000_000) + 200_000_000 + limits.RESERVE == 360_000_000
+    assert room_for_sorting(10**9) == 10**9 // 8
     assert 2 * room_for_sorting(256_000_000) == limits.LEAST
 
 

@@ -211,10 +211,11 @@ def test_a_process_that_hangs_is_told_in_time() -> None:
 
 def test_a_process_that_cannot_start_says_why() -> None:
     settings = make_settings(threads=0)
+    before = psutil.Process().children()
     with closing(distributed(settings)) as compute, pytest.raises(TrainingProcessLost) as told:
         compute.forward(*Draws(settings).inputs(20))
     assert re.search("ended: exit code 1, .*set_num_threads", str(told.value))
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= set(before)
 
 
 _PARTY = """
