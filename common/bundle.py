@@ -31,7 +31,7 @@ from florist.common.messages import BundleOffer
 from florist.common.release import RELEASE
 from florist.common.role import RoleName  # noqa: TC001 - pydantic needs it
 from florist.common.training.calibration import Calibration, Mixture, When, predictions
-from florist.common.training.models import ActiveModel, BottomModel, make_agreed_active, make_bottom
+from florist.common.training.models import ActiveModel, BottomModel, make_half_of
 from florist.common.training.settings import Model  # noqa: TC001 - likewise
 from florist.common.training.torch_batch import FeatureRows
 
@@ -222,7 +222,14 @@ def load_bundle(
     }
     try:
         weights = parse_tensors((folder / _WEIGHTS).read_bytes())
-        model = _new_model(facts, device)
+        model = make_half_of(
+            facts.role,
+            facts.agreement.training,
+            facts.model,
+            numeric=facts.numeric,
+            cardinalities=facts.cardinalities,
+            device=device,
+        )
         model.load_state_dict(weights)
     except (OSError, SafetensorError, RuntimeError):  # the last is torch's, over many lines
         raise _damaged(folder / _WEIGHTS) from None
@@ -238,27 +245,6 @@ def load_bundle(
             facts.calibration.when, Mixture(facts.calibration.a, facts.calibration.b)
         ),
         class_names=facts.class_names,
-    )
-
-
-def _new_model(facts: _Facts, device: torch.device) -> ActiveModel | BottomModel:
-    """As it was made for training; its first weights are then replaced."""
-    if facts.role == "active":
-        return make_agreed_active(
-            facts.agreement.training,
-            facts.model,
-            numeric=facts.numeric,
-            cardinalities=facts.cardinalities,
-            device=device,
-            seed=0,
-        )
-    return make_bottom(
-        facts.model,
-        numeric=facts.numeric,
-        cardinalities=facts.cardinalities,
-        cut_width=facts.agreement.training.cut_width,
-        device=device,
-        seed=0,
     )
 
 

@@ -195,37 +195,6 @@ def read_ids(
     return _stream_ids(open_table(path, TextLayout(delimiter)), id_column, normalisation)
 
 
-class IdReader:
-    """IDs that come in parts: normalised one by one, checked when all are there."""
-
-    def __init__(self, path: Path, id_column: str, normalisation: Normalisation) -> None:
-        self._where = f"{path}, column {quoted(id_column)}"
-        self._normalisation = normalisation
-        self._parts: list[IdColumn] = []
-
-    def add(self, texts: pa.ChunkedArray) -> None:
-        """The next rows.
-
-        Raises:
-            ConfigurationError: as `normalised_ids`.
-        """
-        part = normalised_ids(texts, self._where, self._normalisation)
-        # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
-        self._parts.append(IdColumn.joined([part]))
-
-    def ids(self) -> IdColumn:
-        """All of them, none empty, none twice; they are given once.
-
-        Raises:
-            ConfigurationError: the file, the column and the fix.
-        """
-        ids = IdColumn.joined(self._parts)
-        check = IdCheck()
-        check.add(ids)
-        check.facts(f"{self._where} (normalisation `{self._normalisation}`)", lambda: [ids])
-        return ids
-
-
 # --- the parts of a table ---
 
 
@@ -274,10 +243,16 @@ def _parts(file: TableFile, column: str) -> Iterator[pa.Table]:
 def _checked_ids(
     parts: Iterable[pa.ChunkedArray], path: Path, id_column: str, normalisation: Normalisation
 ) -> IdColumn:
-    reader = IdReader(path, id_column, normalisation)
-    for part in parts:
-        reader.add(part)
-    return reader.ids()
+    """All of them, none empty, none twice."""
+    where = f"{path}, column {quoted(id_column)}"
+    # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
+    ids = IdColumn.joined(
+        [IdColumn.joined([normalised_ids(part, where, normalisation)]) for part in parts]
+    )
+    check = IdCheck()
+    check.add(ids)
+    check.facts(f"{where} (normalisation `{normalisation}`)", lambda: [ids])
+    return ids
 
 
 def feature_candidates(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from florist.common.agreement import TrainingAgreement
+    from florist.common.role import RoleName
     from florist.common.training.settings import EmbeddingUpdates, Model
 
 #: Rows of a table from which `auto` updates it sparsely. Dense updates, which are Adam to the
@@ -276,6 +277,35 @@ def make_agreed_active(
         with_prior=agreement.masking and agreement.calibration != "none",
         device=device,
         seed=seed,
+    )
+
+
+def make_half_of(
+    role: RoleName,
+    agreement: TrainingAgreement,
+    settings: Model,
+    *,
+    numeric: int,
+    cardinalities: Sequence[int],
+    device: torch.device,
+) -> ActiveModel | BottomModel:
+    """The role's half, as for training, with any weights: others are about to take their place."""
+    if role == "active":
+        return make_agreed_active(
+            agreement,
+            settings,
+            numeric=numeric,
+            cardinalities=cardinalities,
+            device=device,
+            seed=0,
+        )
+    return make_bottom(
+        settings,
+        numeric=numeric,
+        cardinalities=cardinalities,
+        cut_width=agreement.cut_width,
+        device=device,
+        seed=0,
     )
 
 

@@ -23,7 +23,7 @@ import torch
 from florist.common.agreement import Section, TrainingAgreement
 from florist.common.training.compute import LocalCompute
 from florist.common.training.devices import deterministic
-from florist.common.training.models import make_agreed_active, make_bottom
+from florist.common.training.models import make_half_of
 from florist.common.training.optimisers import make_optimisers
 from florist.common.training.process_group import (
     TIME_LIMIT,
@@ -65,22 +65,13 @@ class ReplicaSettings(Section):
 
     def make_model(self, device: torch.device) -> BottomModel | ActiveModel:
         """With any weights: those of rank 0 come soon."""
-        if self.role == "active":
-            return make_agreed_active(
-                self.agreement,
-                self.model,
-                numeric=self.numeric,
-                cardinalities=self.cardinalities,
-                device=device,
-                seed=0,
-            )
-        return make_bottom(
+        return make_half_of(
+            self.role,
+            self.agreement,
             self.model,
             numeric=self.numeric,
             cardinalities=self.cardinalities,
-            cut_width=self.agreement.cut_width,
             device=device,
-            seed=0,
         )
 
     def new_inputs(self, rows: int, device: torch.device) -> Tensors:
