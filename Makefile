@@ -11,7 +11,7 @@ WORKERS ?= 3
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard common/groups/native/*)
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard common/*/native/*)
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "FLORIST needs Python 3.11 or newer: install it, or name it: make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

@@ -7,7 +7,8 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 FOLDERS = ("protos", "common", "active_party", "passive_party", "cli")
-NATIVE = Path("common/groups/native")
+#: Packages with C sources in a folder `native`, each made into a module `_native`.
+WITH_KERNELS = ("common/groups", "common/training")
 
 
 def packages() -> list[str]:
@@ -19,12 +20,13 @@ def packages() -> list[str]:
     return found
 
 
-def native_kernels() -> Extension:
+def native_kernels(package: str) -> Extension:
     """Optional: without a C compiler everything works, more slowly."""
+    sources = Path(package, "native")
     return Extension(
-        "florist.common.groups._native",
-        sources=sorted(str(path) for path in NATIVE.glob("*.c")),
-        depends=sorted(str(path) for path in NATIVE.glob("*.h")),
+        f"florist.{package.replace('/', '.')}._native",
+        sources=sorted(str(path) for path in sources.glob("*.c")),
+        depends=sorted(str(path) for path in sources.glob("*.h")),
         extra_compile_args=[
             "-O3",
             "-fno-strict-aliasing",
@@ -40,5 +42,5 @@ setup(
     packages=packages(),
     package_dir={f"florist.{folder}": folder for folder in FOLDERS},
     package_data={"": ["py.typed", "*.pyi", "*.proto", "*.yml", "*.js", "*.css"]},
-    ext_modules=[native_kernels()],
+    ext_modules=[native_kernels(package) for package in WITH_KERNELS],
 )

@@ -193,7 +193,7 @@ class ActiveHalf:
         return rows.to(self._parts.device)
 
     def _send(self, position: Position, start: int, gradient: Tensor) -> None:
-        values = self._wire.to_bytes(gradient)
+        values = self._wire.to_data(gradient)
         with self._clock.spending("wire"):
             self._channel.send(GradientBlock(position.step, start, values))
 

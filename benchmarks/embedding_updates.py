@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from florist.common.training.models import BottomModel, gather
+from florist.common.training.embedding_rows import gather
+from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import LazyRows, make_optimisers
 from florist.common.training.settings import Optimiser
 

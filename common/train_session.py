@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from florist.common import freed_memory
 from florist.common.audit.self_audit import Beginning, begin_audit
 from florist.common.errors import ConfigurationError
 from florist.common.training.history import History
@@ -148,7 +149,7 @@ def train_with_peer(
         run_setup.store.clear()
     else:
         half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
-    with closing(half), progress.step("training") as step:
+    with closing(half), freed_memory.kept(), progress.step("training") as step:
         train(half, run, opened.first_step, step)
     return Trained(half, run, audit.record if audit else None)
 

@@ -40,7 +40,7 @@ def evaluate_passive(
     progress.expect(len(rows))
     for part in micro_batches(len(rows), agreement.micro_batch):
         embeddings = bundle.embed(parts.features.take(rows[part])).cpu()
-        values = wire.to_bytes(noise(embeddings, part.start))
+        values = wire.to_data(noise(embeddings, part.start))
         channel.send(EmbeddingBlock(0, part.start, values))
         progress.advance(len(embeddings))
     summary = channel.receive(EvaluationSummary)

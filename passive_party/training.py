@@ -145,7 +145,7 @@ class PassiveHalf:
     def _send(self, position: Position, start: int, embeddings: Tensor) -> None:
         # Each part of a step has noise of its own.
         sent = self._noise(embeddings.detach().cpu(), position.step, start)
-        values = self._wire.to_bytes(sent)
+        values = self._wire.to_data(sent)
         with self._clock.spending("wire"):
             self._channel.send(EmbeddingBlock(position.step, start, values))
 
@@ -179,7 +179,7 @@ class PassiveHalf:
         if self._parts.test is not None:
             with self._average.in_use():
                 for start, embeddings in self.test_embeddings():
-                    values = self._wire.to_bytes(embeddings)
+                    values = self._wire.to_data(embeddings)
                     self._channel.send(EmbeddingBlock(epoch, start, values))
         summary = self._channel.receive(EpochSummary)
         figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)

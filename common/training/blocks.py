@@ -51,8 +51,8 @@ class Wire:
         """How many fit at most."""
         return (MAX_MESSAGE_BYTES - _OVERHEAD) // self.row_bytes
 
-    def to_bytes(self, rows: torch.Tensor) -> bytes:
-        """Rows of a float32 tensor on any device.
+    def to_data(self, rows: torch.Tensor) -> memoryview:
+        """Rows of a float32 tensor on any device, in its own memory where it has them as agreed.
 
         Raises:
             Diverged: one holds what is no number, or none that the agreed type can hold.
@@ -63,7 +63,11 @@ class Wire:
                 f"training diverged: what is to be sent holds values that are not finite as "
                 f"{self._name}; make optimiser.learning_rate smaller on either side, and start anew"
             )
-        return plain.view(torch.uint8).numpy().tobytes()
+        return plain.view(torch.uint8).numpy().reshape(-1).data
+
+    def to_bytes(self, rows: torch.Tensor) -> bytes:
+        """A copy of the same."""
+        return bytes(self.to_data(rows))
 
     def from_bytes(self, values: Data) -> torch.Tensor:
         """Whole rows as float32, unchecked."""

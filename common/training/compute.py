@@ -35,7 +35,7 @@ class Pass(Protocol):
         ...
 
     def learn(self, gradients: Tensors) -> None:
-        """Add to the gradients of the parameters. Nothing can follow."""
+        """Add to the gradients of the parameters, by the step at the latest. Nothing can follow."""
         ...
 
     def give_back(self, gradients: Tensors) -> Tensor:
@@ -80,24 +80,24 @@ class LocalPass:
     """Through a model in this process."""
 
     outputs: Tensors
-    _first: Tensor
+    first: Tensor
     #: The outputs as the model gave them.
-    _results: Tensors
+    results: Tensors
     _parameters: list[Tensor]
 
     def learn(self, gradients: Tensors) -> None:
-        inputs = self._parameters if self._first.requires_grad else None
-        torch.autograd.backward(self._results[: len(gradients)], gradients, inputs=inputs)
+        inputs = self._parameters if self.first.requires_grad else None
+        torch.autograd.backward(self.results[: len(gradients)], gradients, inputs=inputs)
 
     def give_back(self, gradients: Tensors) -> Tensor:
-        results = self._results[: len(gradients)]
-        (gradient,) = torch.autograd.grad(results, self._first, gradients, retain_graph=True)
+        results = self.results[: len(gradients)]
+        (gradient,) = torch.autograd.grad(results, self.first, gradients, retain_graph=True)
         return gradient
 
     def learn_and_give_back(self, gradients: Tensors) -> Tensor:
-        torch.autograd.backward(self._results[: len(gradients)], gradients)
-        assert self._first.grad is not None
-        return self._first.grad
+        torch.autograd.backward(self.results[: len(gradients)], gradients)
+        assert self.first.grad is not None
+        return self.first.grad
 
 
 class LocalCompute:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from florist.common.errors import ConfigurationError
+from florist.common.training.answering import AnsweringCompute
 from florist.common.training.compute import LocalCompute
 from florist.common.training.optimisers import make_optimisers
 from florist.common.training.process_group import (
@@ -79,7 +80,7 @@ def make_compute(role: RoleName, setup: HalfSetup, model: BottomModel | ActiveMo
     """Of as many processes as the setup says; further ones start with the first pass."""
     local = LocalCompute(model, make_optimisers(model, setup.optimiser))
     if setup.processes == 1:
-        return local
+        return AnsweringCompute(local) if role == "active" else local
     settings = ReplicaSettings(
         role=role,
         agreement=setup.parts.agreement,

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from florist.common.errors import ConfigurationError
+from florist.common.training.embedding_rows import embed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +46,7 @@ class FeatureTower(nn.Module):
     needs one gather. With `sparse` the table's gradients are sparse tensors.
     """
 
-    _sizes: Tensor
-    _offsets: Tensor
+    _starts: Tensor
 
     def __init__(
         self,
@@ -69,9 +68,8 @@ class FeatureTower(nn.Module):
             self.table = nn.Embedding(
                 sum(cardinalities), embedding_width, sparse=sparse, device="meta"
             ).to_empty(device="cpu")
-        sizes = torch.tensor(cardinalities, dtype=torch.int64)
-        self.register_buffer("_sizes", sizes, persistent=False)
-        self.register_buffer("_offsets", sizes.cumsum(0) - sizes, persistent=False)
+        starts = torch.tensor([0, *cardinalities]).cumsum(0)
+        self.register_buffer("_starts", starts, persistent=False)
         self.layers = _dense_layers(numeric + embedding_width * len(cardinalities), layers)
         _initialise(self, seed)
 
@@ -87,17 +85,8 @@ class FeatureTower(nn.Module):
         """
         inputs = numeric
         if self.table is not None:
-            embedded = gather(self.table, self._rows(categories)).flatten(1)
-            inputs = torch.cat((embedded, numeric), dim=1) if self.numeric else embedded
+            inputs = embed(self.table, self._starts, categories, numeric)
         return _relu_all(self.layers, inputs)
-
-    def _rows(self, categories: Tensor) -> Tensor:
-        """Rows of the table. The next column's are no error to torch, so they are looked for."""
-        if categories.shape[1:] != self._sizes.shape:
-            raise ValueError(f"categories must have {len(self._sizes)} columns")
-        if bool(((categories < 0) | (categories >= self._sizes)).any()):
-            raise IndexError("a category is out of its column's range")
-        return categories + self._offsets
 
 
 class BottomModel(FeatureTower):
@@ -376,43 +365,3 @@ def _initialise(module: nn.Module, seed: int) -> None:
         for part in torch.split(parameter, 1 << 20):
             values = draws.uniform(-bound, bound, tuple(part.shape))
             part.copy_(torch.from_numpy(values))
-
-
-def sum_rows(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Add up `values` of equal `rows`: the rows, each once, ascending, and their sums.
-
-    Each sum is in the order of `values`, whatever the number of threads. `rows` is `(k,)`, `values`
-    `(k, width)`.
-    """
-    ascending, order = torch.sort(rows, stable=True)
-    distinct, counts = torch.unique_consecutive(ascending, return_counts=True)
-    starts = counts.cumsum(0) - counts
-    return distinct, functional.embedding_bag(order, values, starts, mode="sum")
-
-
-def gather(table: nn.Embedding, rows: Tensor) -> Tensor:
-    """The table's rows. On CPUs with a gradient several times as fast as torch's own."""
-    if table.sparse or rows.device.type != "cpu":
-        embedded: Tensor = table(rows)
-    else:
-        embedded = _Gather.apply(table.weight, rows)  # type: ignore[no-untyped-call]
-    return embedded
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
-        ctx.save_for_backward(rows)
-        ctx.rows_of_table = len(table)
-        return functional.embedding(rows, table)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        (rows,) = ctx.saved_tensors
-        width = gradient.shape[-1]
-        whole = gradient.new_zeros(ctx.rows_of_table, width)
-        # On CPUs in the order of the rows, whatever the number of threads. (`index_add_` is the
-        # same, after a second look at the rows that takes half as long again.)
-        index = rows.reshape(-1, 1).expand(-1, width)
-        return whole.scatter_add_(0, index, gradient.reshape(-1, width)), None

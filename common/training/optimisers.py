@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from florist.common.errors import ConfigurationError
-from florist.common.training.models import sum_rows
+from florist.common.training.embedding_rows import sum_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed import FileStore  # type: ignore[attr-defined] # documented there
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
-from florist.common.training.models import sum_rows
+from florist.common.training.embedding_rows import sum_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,10 +19,8 @@ from florist.common.training.models import (
     TopModel,
     count_parameters,
     describe,
-    gather,
     make_active,
     make_bottom,
-    sum_rows,
     updates_sparsely,
 )
 from florist.common.training.settings import Model
@@ -246,36 +242,6 @@ def test_gradients_are_those_of_finite_differences() -> None:
         return cut
 
     assert torch.autograd.gradcheck(output, values)
-
-
-@given(st.lists(st.integers(0, 9), max_size=40))
-def test_sum_rows_adds_up_equal_rows(rows: list[int]) -> None:
-    values = torch.arange(2 * len(rows), dtype=torch.float64).reshape(-1, 2)
-    distinct, sums = sum_rows(torch.tensor(rows, dtype=torch.int64), values)
-    expected = torch.zeros(10, 2, dtype=torch.float64).index_add_(
-        0, torch.tensor(rows, dtype=torch.int64), values
-    )
-    assert distinct.tolist() == sorted(set(rows))
-    assert torch.equal(sums, expected[distinct])
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_gathered_rows_gradients_add_up_in_their_order(threads: int) -> None:
-    """To the last bit, as one by one, whatever the number of threads."""
-    generator = torch.Generator().manual_seed(3)
-    table = nn.Embedding(50, 4)
-    rows = torch.randint(50, (2000, 3), generator=generator)
-    gradient = torch.randn(2000, 3, 4, generator=generator)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        gather(table, rows).backward(gradient)
-    finally:
-        torch.set_num_threads(before)
-    expected = np.zeros((50, 4), np.float32)
-    np.add.at(expected, rows.flatten().numpy(), gradient.reshape(-1, 4).numpy())
-    assert table.weight.grad is not None
-    assert np.array_equal(table.weight.grad.numpy(), expected)
 
 
 # --- sparse or not, and what the log says ---

@@ -1,0 +1,150 @@
+"""Rows of tables of embeddings: gathered for a batch, and their gradients added up.
+
+The embeddings of all categorical columns lie in one table, column after column.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def _load() -> ModuleType | None:
+    try:
+        from florist.common.training import _native  # noqa: PLC0415 - the import itself may fail
+    except ImportError:
+        return None
+    return _native
+
+
+#: Kernels in C, if they were built: everything works without them, more slowly.
+native = _load()
+
+#: Numbers of an embedding up to which they are used: of wide ones, torch copies rows with all
+#: threads, and what it does besides no longer counts.
+_NARROW = 16
+
+
+def embed(table: nn.Embedding, starts: Tensor, categories: Tensor, numeric: Tensor) -> Tensor:
+    """The embeddings of each row's categories, side by side, and its numbers behind them.
+
+    Args:
+        table: of all columns.
+        starts: `(columns + 1,)`: category `k` of column `c` has row `starts[c] + k` of the table.
+        categories: `(n, columns)` integers.
+        numeric: `(n, k)`, in the precision of the table; `k` may be 0.
+
+    Raises:
+        IndexError: a category is out of its column's range.
+    """
+    if categories.shape[1:] != (len(starts) - 1,):
+        raise ValueError(f"categories must have {len(starts) - 1} columns")
+    if not _has_kernel(table, numeric):
+        return embed_by_torch(table, starts, categories, numeric)
+    rows: Tensor = _Embed.apply(table.weight, starts, categories, numeric)  # type: ignore[no-untyped-call]
+    return rows
+
+
+def _has_kernel(table: nn.Embedding, numeric: Tensor) -> bool:
+    return (
+        native is not None
+        and not table.sparse
+        and table.embedding_dim <= _NARROW
+        and table.weight.dtype == numeric.dtype == torch.float32
+        and table.weight.device.type == "cpu"
+    )
+
+
+def embed_by_torch(
+    table: nn.Embedding, starts: Tensor, categories: Tensor, numeric: Tensor
+) -> Tensor:
+    """The same without kernels of our own."""
+    # The next column's rows are no error to torch, so they are looked for.
+    if bool(((categories < 0) | (categories >= starts.diff())).any()):
+        raise IndexError("a category is out of its column's range")
+    embedded = gather(table, categories + starts[:-1]).flatten(1)
+    return torch.cat((embedded, numeric), dim=1) if numeric.shape[1] else embedded
+
+
+class _Embed(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's own
+        table: Tensor,
+        starts: Tensor,
+        categories: Tensor,
+        numeric: Tensor,
+    ) -> Tensor:
+        assert native is not None
+        categories = categories.to(torch.int64).contiguous()
+        ctx.save_for_backward(starts, categories)
+        ctx.shape = table.shape
+        width = table.shape[1] * categories.shape[1]
+        rows = table.new_empty(len(categories), width + numeric.shape[1])
+        native.gather(
+            table.detach().numpy(), categories.numpy(), starts.numpy(), table.shape[1], rows.numpy()
+        )
+        rows[:, width:] = numeric
+        return rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+        assert native is not None
+        starts, categories = ctx.saved_tensors
+        whole = gradient.new_zeros(ctx.shape)
+        native.scatter_add(
+            whole.numpy(),
+            categories.numpy(),
+            starts.numpy(),
+            ctx.shape[1],
+            gradient.contiguous().numpy(),
+        )
+        return whole, None, None, None
+
+
+def gather(table: nn.Embedding, rows: Tensor) -> Tensor:
+    """The table's rows. On CPUs with a gradient several times as fast as torch's own."""
+    if table.sparse or rows.device.type != "cpu":
+        embedded: Tensor = table(rows)
+    else:
+        embedded = _Gather.apply(table.weight, rows)  # type: ignore[no-untyped-call]
+    return embedded
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
+        ctx.save_for_backward(rows)
+        ctx.rows_of_table = len(table)
+        return functional.embedding(rows, table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (rows,) = ctx.saved_tensors
+        width = gradient.shape[-1]
+        whole = gradient.new_zeros(ctx.rows_of_table, width)
+        # On CPUs in the order of the rows, whatever the number of threads. (`index_add_` is the
+        # same, after a second look at the rows that takes half as long again.)
+        index = rows.reshape(-1, 1).expand(-1, width)
+        return whole.scatter_add_(0, index, gradient.reshape(-1, width)), None
+
+
+def sum_rows(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Add up `values` of equal `rows`: the rows, each once, ascending, and their sums.
+
+    Each sum is in the order of `values`, whatever the number of threads. `rows` is `(k,)`, `values`
+    `(k, width)`.
+    """
+    ascending, order = torch.sort(rows, stable=True)
+    distinct, counts = torch.unique_consecutive(ascending, return_counts=True)
+    starts = counts.cumsum(0) - counts
+    return distinct, functional.embedding_bag(order, values, starts, mode="sum")

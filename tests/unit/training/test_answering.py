@@ -1,0 +1,109 @@
+"""What answers first and learns later ends where what learns at once does, to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from florist.common.agreement import TrainingAgreement
+from florist.common.training.answering import AnsweringCompute
+from florist.common.training.compute import LocalCompute
+from florist.common.training.models import make_agreed_active
+from florist.common.training.optimisers import make_optimisers
+from florist.common.training.settings import Model, Optimiser
+
+CPU = torch.device("cpu")
+CARDINALITIES = (5, 40)
+STEPS = [(33, 64, 31), (1,), (50, 2)]
+
+
+def make(*, own_features: bool, updates: str, classes: int) -> LocalCompute:
+    model = make_agreed_active(
+        TrainingAgreement(cut_width=16, classes=classes),
+        Model.model_validate(
+            {"hidden": [24, 16], "tower": [8], "embedding_updates": updates},
+        ),
+        numeric=3 if own_features else 0,
+        cardinalities=CARDINALITIES if own_features else (),
+        device=CPU,
+        seed=1,
+    )
+    return LocalCompute(model, make_optimisers(model, Optimiser(learning_rate=0.1)))
+
+
+def run(
+    compute: LocalCompute | AnsweringCompute, *, own_features: bool, masking: bool
+) -> list[torch.Tensor]:
+    """All that comes out of a few steps, and the weights at last."""
+    generator = torch.Generator().manual_seed(2)
+    seen: list[torch.Tensor] = []
+    for parts in STEPS:
+        compute.zero_grad()
+        for rows in parts:
+            own = []
+            if own_features:
+                own.append(torch.rand(rows, 3, generator=generator))
+                columns = [
+                    torch.randint(size, (rows,), generator=generator) for size in CARDINALITIES
+                ]
+                own.append(torch.stack(columns, 1))
+            first = torch.randn(rows, 16, generator=generator).requires_grad_()
+            taken = compute.forward(first, *own)
+            gradients = tuple(
+                torch.randn(each.shape, generator=generator) for each in taken.outputs
+            )
+            if masking:
+                seen.append(taken.give_back(gradients[:1]))
+                taken.learn(gradients)
+            else:
+                seen.append(taken.learn_and_give_back(gradients[:1]))
+            seen += taken.outputs
+        compute.step()
+    return seen + list(compute.state()[0].values())
+
+
+@pytest.mark.parametrize("masking", [False, True])
+@pytest.mark.parametrize(
+    ("own_features", "updates"), [(False, "dense"), (True, "dense"), (True, "sparse")]
+)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_to_learn_later_is_to_learn_the_same(
+    *, masking: bool, own_features: bool, updates: str, classes: int
+) -> None:
+    results = [
+        run(compute, own_features=own_features, masking=masking)
+        for compute in (
+            make(own_features=own_features, updates=updates, classes=classes),
+            AnsweringCompute(make(own_features=own_features, updates=updates, classes=classes)),
+        )
+    ]
+    for now, later in zip(*results, strict=True):
+        assert torch.equal(now, later)
+
+
+def test_it_answers_before_it_learns() -> None:
+    local = make(own_features=False, updates="dense", classes=2)
+    compute = AnsweringCompute(local)
+    compute.zero_grad()
+    taken = compute.forward(torch.randn(4, 16, requires_grad=True))
+    assert taken.learn_and_give_back((torch.randn(4),)).shape == (4, 16)
+    assert all(each.grad is None for each in local.model.parameters())
+
+
+def test_a_step_that_was_broken_off_leaves_nothing() -> None:
+    local = make(own_features=False, updates="dense", classes=2)
+    before = [each.clone() for each in local.model.parameters()]
+    compute = AnsweringCompute(local)
+    compute.zero_grad()
+    compute.forward(torch.randn(4, 16, requires_grad=True)).learn_and_give_back((torch.randn(4),))
+    compute.zero_grad()
+    compute.step()
+    assert all(map(torch.equal, before, local.model.parameters()))
+
+
+def test_a_model_used_without_gradients_is_not_watched() -> None:
+    local = make(own_features=False, updates="dense", classes=2)
+    compute = AnsweringCompute(local)
+    with torch.no_grad():
+        local.model(torch.randn(4, 16))
+    assert not compute._layers.uses
