@@ -14,6 +14,7 @@ from florist.common.channel.credentials import NotYet
 from florist.common.config import load_config, split_address
 from florist.common.data.survey import survey
 from florist.common.data.table_ids import TableIds
+from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError, FloristError
 from florist.common.groups import make_group
 from florist.common.psu.executor import make_executor
@@ -87,7 +88,8 @@ def print_findings(findings: Iterator[Finding], console: Console) -> bool:
 def _ids(config: PartyConfig) -> str:
     held_out = config.data.test_table, config.data.evaluation_table
     tables = [config.data.train, *(table for table in held_out if table is not None)]
-    counts = [_count_ids(table, config.agreement.id_normalisation) for table in tables]
+    normalisation, folder = config.agreement.id_normalisation, config.run_directory
+    counts = [_count_ids(table, normalisation, folder) for table in tables]
     seen = (
         f"{table.path}, column {table.id_column}: {count:,}"
         for table, count in zip(tables, counts, strict=True)
@@ -96,8 +98,8 @@ def _ids(config: PartyConfig) -> str:
 
 
 @cache
-def _count_ids(table: Table, normalisation: Normalisation) -> int:
-    return len(TableIds(table, normalisation))
+def _count_ids(table: Table, normalisation: Normalisation, run_directory: Path) -> int:
+    return len(TableIds(table, normalisation, FolderStorage(run_directory)))
 
 
 def _columns(config: PartyConfig) -> str:
@@ -145,12 +147,13 @@ def _disk_for_aligning(config: PartyConfig) -> int:
     """Bytes, for the largest of the unions plus what those before it leave."""
     with closing(make_group(config.agreement.group, config.compute.engine, 1)) as group:
         width = group.width
+    normalisation, settings = config.agreement.id_normalisation, config.alignment
     sizes = [
-        _count_ids(table, config.agreement.id_normalisation) + config.alignment.dummies
+        _count_ids(table, normalisation, config.run_directory) + settings.dummies
         for table in (config.data.train, config.data.test_table)
         if table is not None
     ]
-    return sum(disk_needed(width, size, size) for size in sizes)
+    return sum(disk_needed(width, size, size, settings.memory_bytes) for size in sizes)
 
 
 def _certificates(config: PartyConfig) -> str:

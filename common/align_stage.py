@@ -8,10 +8,13 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from florist.common import freed_memory
 from florist.common.data.table_ids import TableIds
+from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError
 from florist.common.groups import make_group
 from florist.common.messages import PROTOCOL_VERSION
@@ -20,9 +23,8 @@ from florist.common.psu.custody import SecretsInMemory
 from florist.common.psu.executor import make_executor
 from florist.common.psu.hashed_ids import hashed_with_dummies
 from florist.common.psu.journal import Journal
-from florist.common.psu.limits import disk_needed, keep_memory_tight, room_for_sorting
+from florist.common.psu.limits import disk_needed, room_for_sorting
 from florist.common.psu.opening import open_union
-from florist.common.psu.storage import FolderStorage
 from florist.common.psu.work import UnionWork
 from florist.common.release import RELEASE
 from florist.common.run_directory import (
@@ -63,7 +65,7 @@ def align(
     stage = Stage(runs, "align", force=options.force)
     laps = Laps()
     secrets = SecretsInMemory()
-    keep_memory_tight()
+    freed_memory.give_back()
     with runs.locked():
         if options.force or stage.is_over:
             runs.drop_work("align")
@@ -106,7 +108,10 @@ class Aligner:
     secrets: SecretsInMemory
 
     def align(self, table: TableName, ids: Ids, fingerprint: str) -> Alignment:
-        """The union of these IDs, with dummies as configured, and of the peer's."""
+        """The union of these IDs, with dummies as configured, and of the peer's.
+
+        The ranks are in the folder, and are to be read before it is dropped.
+        """
         counted = CountedProgress(self.progress, self.session.count_work)
         work = self._open(table, len(ids), fingerprint)
         if work.journal.ids is None:
@@ -117,7 +122,7 @@ class Aligner:
         view = self.role.run_psu(self.session, work, counted, table)
         self.laps.end("union")
         summary = self._summary(len(ids), fingerprint, view)
-        return Alignment(summary, view.rank_of_own[: len(ids)])
+        return Alignment(summary, partial(view.places.parts, len(ids)))
 
     def _open(self, table: TableName, rows: int, fingerprint: str) -> UnionWork:
         """Where both are with this union."""
@@ -128,8 +133,9 @@ class Aligner:
         channel = self.session.channel(f"{table}.psu.opening")
         held, done = open_union(channel, group, journal, self.secrets.held.get(table), size)
         self.secrets.held[table] = held
-        storage.require(disk_needed(group.width, size, journal.peer_size))
-        room = room_for_sorting(settings.memory_bytes, self.executor.memory)
+        limit = settings.memory_bytes
+        storage.require(disk_needed(group.width, size, journal.peer_size, limit))
+        room = room_for_sorting(limit, self.executor.memory)
         return UnionWork(self.executor, held.keys, journal, done, room)
 
     def _identity(self, table: TableName, fingerprint: str) -> bytes:
@@ -184,7 +190,8 @@ def _read_all(config: PartyConfig) -> dict[TableName, TableIds]:
         tables["test"] = config.data.test_table
     read: dict[TableName, TableIds] = {}
     for name, table in tables.items():
-        read[name] = TableIds(table, config.agreement.id_normalisation)
+        storage = FolderStorage(config.run_directory)  # for files without a name
+        read[name] = TableIds(table, config.agreement.id_normalisation, storage)
         log.info("%s IDs read from the %s table", f"{len(read[name]):,}", name)
     return read
 

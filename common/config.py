@@ -370,9 +370,9 @@ class Alignment(Section):
     )
     memory_limit: MemorySize = Field(
         default="2GB",
-        description="Memory for this party while it aligns, all included: the program (about 130 "
-        "MB) and the places of our IDs in the union (16 bytes each) too. What does not fit is "
-        "sorted on disk, in run_directory. A number with MB, GB, MiB or GiB, 256MB at least.",
+        description="Memory for this party while it aligns, all included, whatever the sizes: the "
+        "program (about 130 MB) too. What does not fit is sorted on disk, in run_directory. A "
+        "number with MB, GB, MiB or GiB, 256MB at least.",
     )
 
     @property

@@ -316,9 +316,9 @@ def _align(meeting: _Meeting, table: _Table, count: int) -> EvaluationUnion:
     )
     people = table.ids.take(rows)
     some = aligner.align("evaluation", people, fingerprint(people))
-    meeting.runs.drop_work("evaluate")  # another attempt has other people take part
     ranks = np.full(len(table), -1, dtype=np.int64)
     ranks[rows] = some.rank_of_row
+    meeting.runs.drop_work("evaluate")  # another attempt has other people take part
     summary = replace(some.summary, rows=len(table), table_fingerprint=fingerprint(table.ids))
     return EvaluationUnion(Alignment(summary, ranks), draws.secret)
 

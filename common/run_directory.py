@@ -30,11 +30,15 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
@@ -42,11 +46,6 @@ from pydantic import TypeAdapter
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
-    import numpy.typing as npt
-
     from florist.common.stage import StageName
 
 #: The tables that are aligned, each by a union of its own.
@@ -54,6 +53,12 @@ TableName = Literal["train", "test", "evaluation"]
 
 #: Raised when what is written changes so that an older reader would misread it.
 FORMAT = 2
+
+_FACTS = "alignment.json"
+_RANKS = "ranks.parquet"
+_RANKS_AT_ONCE = 1 << 18
+#: Bytes read at once of that file.
+_BUFFER = 1 << 20
 
 _KEY = "draws.key"
 
@@ -99,12 +104,27 @@ class AlignmentSummary:
 _SUMMARY = TypeAdapter(AlignmentSummary)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+#: In row order: as one array, or as what gives them some at a time, as often as it is asked.
+Ranks = npt.NDArray[np.int64] | Callable[[], Iterator[npt.NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, eq=False)
 class Alignment:
-    """What the next stage needs: `rank_of_row[i]` is the position in `U` of own table row `i`."""
+    """What the next stage needs: of each row of the own table, the position in `U`."""
 
     summary: AlignmentSummary
-    rank_of_row: npt.NDArray[np.int64]
+    ranks: Ranks = field(repr=False)
+
+    def rank_parts(self) -> Iterator[npt.NDArray[np.int64]]:
+        """The ranks in row order, never all in memory if they are not already."""
+        return iter([self.ranks]) if isinstance(self.ranks, np.ndarray) else self.ranks()
+
+    @cached_property
+    def rank_of_row(self) -> npt.NDArray[np.int64]:
+        """Item `i` is that of row `i`; all are read into memory when this is first used."""
+        if isinstance(self.ranks, np.ndarray):
+            return self.ranks
+        return np.concatenate([np.empty(0, np.int64), *self.ranks()])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -234,26 +254,24 @@ class RunDirectory:
         return EvaluationUnion(alignment, secret)
 
     def load_alignment(self, table: TableName = "train") -> Alignment:
-        """Read a finished alignment.
+        """Look through a finished alignment; its ranks are read into memory only when used.
 
         Raises:
             ConfigurationError: there is none, or it is not one that this release can read.
         """
         is_apart = table == "evaluation"
         folder = self.evaluation_alignment if is_apart else self.alignment / table
-        try:
-            facts = json.loads((folder / "alignment.json").read_text(encoding="utf-8"))
-            stored = pq.read_table(folder / "ranks.parquet")
-            return _alignment(facts, stored, folder)
-        except FileNotFoundError:
+        if not (folder / _FACTS).exists():
             raise ConfigurationError(
                 f"{self.path} holds no finished alignment of the {table} table; run "
                 "`florist-party --stage align` first"
-            ) from None
-        except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
-            raise ConfigurationError(
-                f"{folder} cannot be read ({type(error).__name__}); align again"
-            ) from None
+            )
+        with _reading(folder):
+            summary = _summary(json.loads((folder / _FACTS).read_text(encoding="utf-8")), folder)
+        ranks = partial(_read_ranks, folder, summary.union_size)
+        for _ in ranks():
+            pass  # what is wrong with them is told now
+        return Alignment(summary, ranks)
 
     def load_history(self) -> dict[str, Any]:
         """The record of a finished training run.
@@ -303,8 +321,8 @@ class RunDirectory:
             shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _alignment(facts: Any, stored: pa.Table, folder: Path) -> Alignment:  # noqa: ANN401 - JSON
-    """What two files hold, if it can be an alignment; else raises ValueError or KeyError."""
+def _summary(facts: Any, folder: Path) -> AlignmentSummary:  # noqa: ANN401 - JSON
+    """What a file holds, if it can be an alignment's; else raises ValueError."""
     if not isinstance(facts, dict):
         raise ValueError("no object")  # noqa: TRY004 - the file's content, not a caller's mistake
     if facts.get("format") != FORMAT:
@@ -314,20 +332,48 @@ def _alignment(facts: Any, stored: pa.Table, folder: Path) -> Alignment:  # noqa
         )
     summary = _SUMMARY.validate_python(facts)
     bytes.fromhex(summary.union_sha256)
-    column = stored.column("rank")
-    if column.type != pa.int64() or column.null_count:
-        raise ValueError("no ranks")
-    ranks = column.to_numpy()
-    if len(ranks) and not -1 <= ranks.min() <= ranks.max() < summary.union_size:
-        raise ValueError("ranks outside the union")
-    return Alignment(summary, ranks)
+    return summary
+
+
+def _read_ranks(folder: Path, union_size: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The ranks of an alignment in that folder, some at a time.
+
+    Raises:
+        ConfigurationError: they cannot be read, or are not those of a union of that size.
+    """
+    with (
+        _reading(folder),
+        pq.ParquetFile(folder / _RANKS, pre_buffer=False, buffer_size=_BUFFER) as file,
+    ):
+        for batch in file.iter_batches(_RANKS_AT_ONCE):
+            column = batch.column("rank")
+            if column.type != pa.int64() or column.null_count:
+                raise ValueError("no ranks")
+            ranks = column.to_numpy()
+            if len(ranks) and not -1 <= ranks.min() <= ranks.max() < union_size:
+                raise ValueError("ranks outside the union")
+            yield ranks
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """What is wrong with a file of an alignment, in our words."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RecursionError, pa.ArrowException) as error:
+        raise ConfigurationError(
+            f"{folder} cannot be read ({type(error).__name__}); align again"
+        ) from None
 
 
 def _write_alignment(folder: Path, alignment: Alignment) -> None:
-    ranks = pa.table({"rank": pa.array(alignment.rank_of_row)})
-    pq.write_table(ranks, folder / "ranks.parquet")
+    schema = pa.schema([("rank", pa.int64())])
+    # No rank is there twice, so a dictionary of them would be of no use.
+    with pq.ParquetWriter(folder / _RANKS, schema, use_dictionary=False) as writer:
+        for ranks in alignment.rank_parts():
+            writer.write_table(pa.table([ranks], schema))
     text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)
-    (folder / "alignment.json").write_text(text + "\n", encoding="utf-8")
+    (folder / _FACTS).write_text(text + "\n", encoding="utf-8")
 
 
 def _unwritable(target: Path, error: OSError) -> ConfigurationError:

@@ -16,10 +16,10 @@ from florist.common.audit.self_audit import AuditFolder, AuditPlan
 from florist.common.bundle import Contents, save_bundle
 from florist.common.data.feature_room import FeatureRoom
 from florist.common.data.survey import survey
+from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError
 from florist.common.progress import CountedProgress
 from florist.common.psu.alignment import Sizes
-from florist.common.psu.storage import FolderStorage
 from florist.common.release import RELEASE
 from florist.common.run_directory import RunDirectory
 from florist.common.stage import Stage

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.data.survey import Survey
-    from florist.common.psu.storage import Storage
+    from florist.common.disk.storage import Storage
 
 log = logging.getLogger("florist.data")
 

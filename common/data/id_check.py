@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from florist.common.data.ids import IdColumn, quick_digests
 from florist.common.data.quoting import quoted_few
+from florist.common.disk.sorter import sorting
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
+
+    from florist.common.disk.sorter import Sorter
+    from florist.common.disk.storage import Storage
+
+#: Bytes of memory for digests that are sorted on disk.
+_ROOM = 32_000_000
+
+#: Repeated IDs that are looked for by name: there may be as many as rows.
+_MOST_SUSPECTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +40,24 @@ class IdFacts:
     fingerprint: str
 
 
-class IdCheck:
-    """Takes the IDs of a column in parts, and keeps eight bytes of each."""
+@contextmanager
+def checking_ids(storage: Storage) -> Iterator[IdCheck]:
+    """A check whose memory does not grow with the column: what does not fit is sorted on disk.
 
-    def __init__(self) -> None:
+    Raises:
+        ConfigurationError: the storage cannot be used.
+    """
+    with sorting(storage, _DIGEST_BYTES, _ROOM, 0) as sorter:
+        yield IdCheck(sorter)
+
+
+class IdCheck:
+    """Takes the IDs of a column in parts, and keeps eight bytes of each, in memory or sorted."""
+
+    def __init__(self, sorter: Sorter | None = None) -> None:
+        """`sorter`, of rows of eight bytes, takes what is else kept in memory."""
         self._fingerprint = Fingerprint()
+        self._sorter = sorter
         self._digests: list[npt.NDArray[np.uint64]] = []
         self._empty = 0
         self._first_empty = 0
@@ -49,7 +73,11 @@ class IdCheck:
         if len(empty) and not self._empty:
             self._first_empty = self.count + int(empty[0]) + 1
         self._empty += len(empty)
-        self._digests.append(quick_digests(ids))
+        digests = quick_digests(ids)
+        if self._sorter:
+            self._sorter.add(digests.astype(">u8").view(np.uint8).reshape(-1, _DIGEST_BYTES))
+        else:
+            self._digests.append(digests)
         self._fingerprint.add(ids)
 
     def facts(self, where: str, again: Callable[[], Iterable[IdColumn]]) -> IdFacts:
@@ -68,27 +96,64 @@ class IdCheck:
                 f"row {self._first_empty:,} after the header; give each row an ID, or take the row "
                 "out"
             )
-        digests = np.concatenate([*self._digests, np.empty(0, np.uint64)])
-        self._digests.clear()
-        digests.sort()
-        shared = np.unique(digests[1:][digests[1:] == digests[:-1]])
-        if len(shared):
-            _refuse_repeated(where, shared, again())
+        repeated = _repeated(self._in_order())
+        if len(repeated):
+            _refuse_repeated(where, repeated, again())
         return IdFacts(self.count, self._fingerprint.hexdigest())
 
+    def _in_order(self) -> Iterator[npt.NDArray[np.uint64]]:
+        """All digests in ascending order, in blocks."""
+        if self._sorter:
+            for block in self._sorter.blocks():
+                yield np.ascontiguousarray(block).view(">u8")[:, 0].astype(np.uint64)
+        else:
+            digests = np.concatenate([*self._digests, np.empty(0, np.uint64)])
+            self._digests.clear()
+            digests.sort()
+            yield digests
 
-def _refuse_repeated(where: str, shared: npt.NDArray[np.uint64], parts: Iterable[IdColumn]) -> None:
+
+#: Of `quick_digests`.
+_DIGEST_BYTES = 8
+
+
+def _repeated(blocks: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    """The numbers that are there more than once in a sorted stream: the first of them, if many."""
+    found = last = np.empty(0, np.uint64)
+    for block in blocks:
+        joined = np.concatenate([last, block])
+        again = joined[1:][joined[1:] == joined[:-1]]
+        if len(again):
+            found = np.union1d(found, again)
+        if len(found) > _MOST_SUSPECTS:
+            break
+        last = joined[-1:]
+    return found[: _MOST_SUSPECTS + 1]
+
+
+def _refuse_repeated(
+    where: str, repeated: npt.NDArray[np.uint64], parts: Iterable[IdColumn]
+) -> None:
     """Equal digests make a suspect; only equal IDs are refused."""
-    suspects = [part.take(np.flatnonzero(np.isin(quick_digests(part), shared))) for part in parts]
-    texts = (each.decode() for part in suspects for each in part)
-    counts = pa.array(texts, pa.large_string()).value_counts()
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(repeated):
-        rows = pc.sum(repeated.field("counts")).as_py()
+    counts: Counter[str] = Counter()
+    for part in parts:
+        suspects = part.take(np.flatnonzero(np.isin(quick_digests(part), repeated)))
+        found = _texts(suspects).value_counts()
+        values, times = found.field("values").to_pylist(), found.field("counts").to_pylist()
+        counts.update(dict(zip(values, times, strict=True)))
+    counts = Counter({text: count for text, count in counts.items() if count > 1})
+    if counts:
+        about = "at least " if len(repeated) > _MOST_SUSPECTS else ""
         raise ConfigurationError(
-            f"{where}: IDs there more than once: {len(repeated):,}, in {rows:,} rows: "
-            f"{quoted_few(repeated.field('values'), 5)}; keep one row of each"
+            f"{where}: IDs there more than once: {about}{len(counts):,}, in {counts.total():,} "
+            f"rows: {quoted_few(list(counts), 5)}; keep one row of each"
         )
+
+
+def _texts(ids: IdColumn) -> pa.LargeStringArray:
+    """Of IDs that `IdColumn.take` gave."""
+    buffers = pa.py_buffer(ids.offsets), pa.py_buffer(ids.data)
+    return pa.LargeStringArray.from_buffers(len(ids), *buffers)
 
 
 class Fingerprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from florist.common.data.id_check import Fingerprint, IdCheck
+from florist.common.data.id_check import Fingerprint, IdCheck, checking_ids
 from florist.common.data.ids import IdColumn
 from florist.common.data.quoting import quoted
 from florist.common.data.tables import id_name, normalised_ids, row_numbers, table_file
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from florist.common.agreement import Normalisation
     from florist.common.config import Table
     from florist.common.data.id_check import IdFacts
+    from florist.common.disk.storage import Storage
 
 #: Read at once where it does not matter how many.
 _ROWS = 1 << 17
@@ -26,12 +27,15 @@ _ROWS = 1 << 17
 class IdsInParts:
     """The IDs of a table as its rows come, from whoever reads them; they are checked, not kept."""
 
-    def __init__(self, table: Table, normalisation: Normalisation) -> None:
+    def __init__(
+        self, table: Table, normalisation: Normalisation, check: IdCheck | None = None
+    ) -> None:
+        """`check` is for these IDs only; by default it is done in memory, eight bytes of each."""
         self._table = table
         self._normalisation = normalisation
         self._column = id_name(table)
         self._where = f"{table.path}, column {quoted(table.id_column)}"
-        self._check = IdCheck()
+        self._check = check or IdCheck()
 
     def add(self, content: pa.Table) -> None:
         """The next rows.
@@ -83,17 +87,18 @@ class IdsInParts:
 class TableIds:
     """IDs as `read_table_ids` gives them, in batches."""
 
-    def __init__(self, table: Table, normalisation: Normalisation) -> None:
-        """Read them once, and check them.
+    def __init__(self, table: Table, normalisation: Normalisation, storage: Storage) -> None:
+        """Read them once, and check them, on disk if they are many.
 
         Raises:
-            ConfigurationError: as `read_ids`.
+            ConfigurationError: as `read_table_ids`; or the storage cannot be used.
         """
         self._source = table.path
-        self._ids = IdsInParts(table, normalisation)
-        for content in self._ids.contents():
-            self._ids.add(content)
-        self._facts = self._ids.facts()
+        with checking_ids(storage) as check:
+            self._ids = IdsInParts(table, normalisation, check)
+            for content in self._ids.contents():
+                self._ids.add(content)
+            self._facts = self._ids.facts()
 
     def __len__(self) -> int:
         return self._facts.count

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from florist.common.errors import ProtocolViolation
-from florist.common.groups.element_sets import positions
 from florist.common.messages import UnionDigest
-from florist.common.psu.sorted_streams import Ascent, in_step
+from florist.common.psu.places import find_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    import numpy as np
+    import numpy.typing as npt
 
     from florist.common.channel.channel import Channel
-    from florist.common.groups.group import Elements
+    from florist.common.psu.places import Places
     from florist.common.psu.stored_sets import StoredSet
     from florist.common.psu.work import UnionWork
 
@@ -40,13 +37,18 @@ class Sizes:
 class UnionView:
     """What Algorithm 1 gives one party.
 
-    `rank_of_own[i]` is the position in the sorted `U` of the party's element `i`. The elements of
-    `U` themselves are not kept: from here on a UID is its rank.
+    The elements of `U` themselves are not kept: from here on a UID is its place in the sorted `U`,
+    its rank.
     """
 
-    rank_of_own: npt.NDArray[np.int64]
+    places: Places
     digest: bytes
     sizes: Sizes
+
+    @property
+    def rank_of_own(self) -> npt.NDArray[np.int64]:
+        """Item `i` is the rank of the party's element `i`; all are read into memory."""
+        return self.places.all()
 
 
 def compare_union(channel: Channel, universe: StoredSet) -> None:
@@ -67,49 +69,10 @@ def compare_union(channel: Channel, universe: StoredSet) -> None:
 
 
 def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> UnionView:
-    """Find each own UID in `U`: sorted, with the rows they belong to, they are joined with it.
+    """At the end: where in `U` our own are.
 
     Raises:
-        ProtocolViolation: one is not in `U`, or two are the same.
+        ProtocolViolation: a UID is not in it, or two are the same.
     """
-    width = universe.width
-    ranks = np.empty(len(own_uids), dtype=np.int64)
-    with work.sorting(len(own_uids), width + _ROW_BYTES) as sorter:
-        for row, chunk in _with_rows(own_uids.chunks()):
-            sorter.add(_records(chunk, row))
-        start = 0
-        ascent = Ascent()
-        for uids, records in in_step(universe.chunks(), sorter.blocks(), width):
-            if len(records):
-                wanted = np.ascontiguousarray(records[:, :width])
-                if not ascent.goes_on_with(wanted):
-                    raise ProtocolViolation("check failed, no two own IDs have the same UID")
-                places = positions(uids, wanted) if len(uids) else np.array([-1])
-                if np.any(places < 0):
-                    raise ProtocolViolation("check failed, every own ID has a UID in the union")
-                ranks[_rows(records)] = start + places
-            start += len(uids)
     sizes = Sizes(len(own_uids), work.peer_size, len(universe))
-    return UnionView(ranks, universe.facts.sha256, sizes)
-
-
-#: A row number, after its UID.
-_ROW_BYTES = 8
-
-
-def _with_rows(chunks: Iterable[Elements]) -> Iterator[tuple[int, Elements]]:
-    row = 0
-    for chunk in chunks:
-        yield row, chunk
-        row += len(chunk)
-
-
-def _records(uids: Elements, first_row: int) -> Elements:
-    """Each UID with its row number behind it."""
-    rows = np.arange(first_row, first_row + len(uids), dtype=">u8")
-    return np.hstack([uids, rows.view(np.uint8).reshape(-1, _ROW_BYTES)])
-
-
-def _rows(records: Elements) -> npt.NDArray[np.int64]:
-    rows = np.ascontiguousarray(records[:, -_ROW_BYTES:]).view(">u8")[:, 0]
-    return rows.astype(np.int64)
+    return UnionView(find_places(work, universe, own_uids), universe.facts.sha256, sizes)

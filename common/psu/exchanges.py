@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from florist.common.channel.channel import Channel
+    from florist.common.disk.sorter import Sorter
     from florist.common.groups.group import Elements, Exponent
     from florist.common.progress import StepProgress
-    from florist.common.psu.sorter import Sorter
     from florist.common.psu.work import UnionWork
 
 #: Chunks of an in-order exchange that may be under way at once: both parties always have some to

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from florist.common.psu.alignment import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from florist.common.psu.alignment import UnionView
+    import numpy as np
+    import numpy.typing as npt
+
+
+class View(Protocol):
+    """As `UnionView`."""
+
+    @property
+    def rank_of_own(self) -> npt.NDArray[np.int64]: ...
+
+    @property
+    def digest(self) -> bytes: ...
+
+    @property
+    def sizes(self) -> Sizes: ...
 
 
 def ideal_sizes(own: Sequence[bytes], peer: Sequence[bytes]) -> Sizes:
@@ -20,8 +34,8 @@ def ideal_sizes(own: Sequence[bytes], peer: Sequence[bytes]) -> Sizes:
 def is_ideal(
     active_ids: Sequence[bytes],
     passive_ids: Sequence[bytes],
-    active: UnionView,
-    passive: UnionView,
+    active: View,
+    passive: View,
 ) -> bool:
     """Whether both views are those of one bijection between the union and `0 … m-1`."""
     rank_of: dict[bytes, int] = {}

@@ -16,9 +16,9 @@ from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.psu.stored_sets import SetFacts, StoredSet
 
 if TYPE_CHECKING:
+    from florist.common.disk.storage import Storage
     from florist.common.groups.group import Elements
     from florist.common.messages import Step
-    from florist.common.psu.storage import Storage
 
 #: Times that a union may be begun anew after the peer has had something of us. Every time the peer
 #: learns sizes, and could have changed its set to learn more from them.

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
-from contextlib import suppress
 
 import pyarrow as pa
+
+from florist.common.disk.sorter import rows_on_disk
+from florist.common.psu.places import PLACE_BYTES, ROW_BYTES
 
 log = logging.getLogger("florist.align")
 
 #: Bytes for what is not measured beforehand: messages under way on five channels, chunks being
-#: raised, places in the union, memory that was freed but not given back.
+#: raised, blocks of sorted streams, memory that was freed but not given back.
 RESERVE = 96_000_000
+
+#: Bytes that the program has before it begins, at most, as a rule.
+PROGRAM = 200_000_000
 
 #: Bytes that sorting gets in any case: less would make runs so many that merging them is slow.
 LEAST = 32_000_000
-
-
-#: glibc's name for the size from which on an allocation is returned as soon as it is freed.
-_M_MMAP_THRESHOLD = -3
-
-
-def keep_memory_tight() -> None:
-    """Have large arrays go back to the system when they are freed; for the rest of the process.
-
-    By default the C library keeps ever larger ones, once it has seen them freed, and the process
-    grows beyond what is in use.
-    """
-    with suppress(AttributeError, OSError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def room_for_sorting(limit: int, executor: int = 0) -> int:
@@ -50,6 +40,10 @@ def room_for_sorting(limit: int, executor: int = 0) -> int:
             (taken + LEAST) // 10**6,
             (taken - reserve) // 10**6,
         )
+    return _share(limit, taken)
+
+
+def _share(limit: int, taken: int) -> int:
     return min(max(limit - taken, LEAST) // 2, max(limit // 8, LEAST // 2))
 
 
@@ -59,11 +53,23 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def disk_needed(width: int, own: int, peer: int) -> int:
+def disk_needed(width: int, own: int, peer: int, limit: int) -> int:
     """Bytes on disk at most, for a union of sets of these sizes, of elements of `width` bytes.
 
     Kept to go on from after a loss: our hashed IDs, their UIDs, both sets after the first round,
-    the union. For a time beside them: the sets being sorted.
+    the union. Of the places in it, the result. For a time beside them: the sets being sorted,
+    within `limit` bytes of memory; at the end, our UIDs with their rows, and rows with places. The
+    digests of our IDs, sorted before all else, take less.
     """
+    room = _share(limit, PROGRAM + RESERVE)
+
+    def sorted_rows(width: int, rows: int) -> int:
+        return width * rows_on_disk(width, room, rows)
+
     union = own + peer
-    return width * ((own + own) + (own + peer) + union + (own + peer)) + 8 * own
+    kept = width * ((own + own) + (own + peer) + union) + PLACE_BYTES * own
+    return kept + max(
+        sorted_rows(width, own) + sorted_rows(width, peer),
+        sorted_rows(width, union),
+        sorted_rows(width + ROW_BYTES, own) + sorted_rows(ROW_BYTES + PLACE_BYTES, own),
+    )

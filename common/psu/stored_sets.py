@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
-from florist.common.errors import InternalError
+from florist.common.disk.rows import read_rows
 from florist.common.psu.set_stream import rows_per_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from florist.common.disk.storage import Storage
     from florist.common.groups.group import Elements
-    from florist.common.psu.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +88,3 @@ def writing_set(storage: Storage, name: str) -> Iterator[SetWriter]:
     """A set that is there, under its name, when the block ends well; `tally` has its facts."""
     with storage.writing(name) as file:
         yield SetWriter(file, Tally())
-
-
-def read_rows(file: BinaryIO, rows: int, width: int) -> Elements:
-    """The next `rows` elements of a file that holds them."""
-    data = file.read(rows * width)
-    if len(data) != rows * width:
-        raise InternalError("a file of the alignment ends early: it was changed meanwhile")
-    return np.frombuffer(data, dtype=np.uint8).reshape(rows, width)

@@ -6,20 +6,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from florist.common.disk.sorter import sorting
+from florist.common.disk.storage import MemoryStorage
 from florist.common.psu.journal import IDS, Journal, name_of
-from florist.common.psu.sorter import sorting
-from florist.common.psu.storage import MemoryStorage
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
+    from florist.common.disk.sorter import Sorter
     from florist.common.groups.group import Elements, Group
     from florist.common.messages import Step
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import Keys
-    from florist.common.psu.sorter import Sorter
     from florist.common.psu.stored_sets import SetWriter
 
 #: Bytes of memory for a sorter that is given all it wants.

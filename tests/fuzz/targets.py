@@ -25,6 +25,7 @@ from florist.common.data.preprocessing import (
     Preprocessing,
     Vocabulary,
 )
+from florist.common.disk.storage import FolderStorage, MemoryStorage
 from florist.common.errors import FloristError
 from florist.common.groups import make_group
 from florist.common.meeting import own_credentials
@@ -53,7 +54,6 @@ from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.opening import open_union
 from florist.common.psu.sorted_streams import Ascent
-from florist.common.psu.storage import FolderStorage, MemoryStorage
 from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
 from florist.common.session import Patience, PeerOnlyChecks, Session, make_hello
 from florist.common.training.blocks import Wire

@@ -21,7 +21,7 @@ from florist.cli.ports import free_port
 from florist.cli.sample_data import ClickSample, IdSample
 from florist.common.config import load_config
 from florist.common.data.tables import read_ids
-from florist.common.psu.alignment import Sizes, UnionView
+from florist.common.psu.alignment import Sizes
 from florist.common.psu.ideal import is_ideal
 from florist.common.run_directory import RunDirectory
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
     from types import TracebackType
+
+    import numpy as np
+    import numpy.typing as npt
 
     from florist.cli.sample_data import Sample
     from florist.common.role import RoleName
@@ -73,6 +76,15 @@ class QuickClicks(ClickSample):
             "agreement.training.cut_width": 8,
             "agreement.training.checkpoint_every": 3,
         }
+
+
+@dataclass(frozen=True)
+class AlignedView:
+    """What an alignment says that a union gave."""
+
+    rank_of_own: npt.NDArray[np.int64]
+    digest: bytes
+    sizes: Sizes
 
 
 @dataclass
@@ -138,7 +150,7 @@ class Workspace:
             alignment = self.alignment(role)
             summary = alignment.summary
             ids[role] = list(read_ids(self.table(role), "person", "strip"))
-            views[role] = UnionView(
+            views[role] = AlignedView(
                 alignment.rank_of_row,
                 bytes.fromhex(summary.union_sha256),
                 Sizes(summary.own_size, summary.peer_size, summary.union_size),

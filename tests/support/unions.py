@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from florist.common.channel.channel import Link
+    from florist.common.disk.storage import Storage
     from florist.common.groups.group import Elements, Exponent, Group
     from florist.common.psu.custody import Held
-    from florist.common.psu.storage import Storage
     from florist.common.role import RoleName
 
 #: The steps that exchanges begin with, and how many exponentiations one takes of each party's IDs.

@@ -73,7 +73,7 @@ def test_a_failed_write_leaves_the_old_result_and_no_debris(
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "write_table", full_disk)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
     with pytest.raises(ConfigurationError, match="No space left"):
         runs.save_alignments({"train": replace_rows(7)})
     assert runs.load_alignment().summary.rows == 3
@@ -109,7 +109,34 @@ def test_nothing_there_says_what_to_run(tmp_path: Path) -> None:
         RunDirectory(tmp_path).load_alignment()
 
 
-@pytest.mark.parametrize("damage", ["truncate", "format", "json"])
+def test_ranks_come_in_parts(tmp_path: Path) -> None:
+    """They are written as they come, and read into memory when they are used."""
+    parts = [np.array([4, 0]), np.array([], dtype=np.int64), np.array([2])]
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": Alignment(SUMMARY, lambda: iter(parts))})
+    loaded = runs.load_alignment()
+    assert [part.tolist() for part in loaded.rank_parts()] == [[4, 0, 2]]
+    assert loaded.rank_of_row.tolist() == [4, 0, 2]
+    assert loaded.rank_of_row is loaded.rank_of_row
+    assert [part.tolist() for part in ALIGNMENT.rank_parts()] == [[4, 0, 2]]
+
+
+def test_ranks_that_are_lost_before_their_use_are_told(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+    loaded = runs.load_alignment()
+    (runs.alignment / "train/ranks.parquet").unlink()
+    with pytest.raises(ConfigurationError, match="align again"):
+        loaded.rank_of_row  # noqa: B018 - it reads
+
+
+def test_no_ranks_at_all(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": Alignment(SUMMARY, lambda: iter([]))})
+    assert runs.load_alignment().rank_of_row.tolist() == []
+
+
+@pytest.mark.parametrize("damage", ["truncate", "format", "json", "union size", "ranks gone"])
 def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
     runs = RunDirectory(tmp_path)
     runs.save_alignments({"train": ALIGNMENT})
@@ -121,6 +148,10 @@ def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
             facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 99}))
         case "json":
             facts.write_text("{")
+        case "union size":
+            facts.write_text(json.dumps(json.loads(facts.read_text()) | {"union_size": 4}))
+        case "ranks gone":
+            ranks.unlink()
     with pytest.raises(ConfigurationError, match="align again"):
         runs.load_alignment()
 

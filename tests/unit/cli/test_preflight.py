@@ -38,7 +38,7 @@ def test_disk_is_told(folder: Path) -> None:
 
 def test_too_little_disk_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage(folder))
-    needed = disk_needed(32, 2000, 2000)
+    needed = disk_needed(32, 2000, 2000, 2 * 10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, needed - 1))
     found = finding(folder)
     assert not found.good

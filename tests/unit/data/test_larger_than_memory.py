@@ -29,7 +29,7 @@ import numpy as np
 from florist.common.config import PreprocessingSettings, Table
 from florist.common.data.feature_room import FeatureRoom
 from florist.common.data.survey import survey
-from florist.common.psu.storage import FolderStorage
+from florist.common.disk.storage import FolderStorage
 
 def own_bytes():
     status = Path("/proc/self/status").read_text()

@@ -28,8 +28,8 @@ from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing, Vocabulary
 from florist.common.data.survey import survey
 from florist.common.data.tables import read_table
+from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError
-from florist.common.psu.storage import FolderStorage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

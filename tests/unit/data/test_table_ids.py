@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,16 +15,20 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from florist.common.config import Table
-from florist.common.data import table_ids
+from florist.common.data import id_check, table_ids
 from florist.common.data.formats import ROW_NUMBER
 from florist.common.data.id_check import Fingerprint, IdCheck, fingerprint
 from florist.common.data.ids import IdColumn
 from florist.common.data.table_ids import TableIds
 from florist.common.data.tables import read_table_ids
+from florist.common.disk.sorter import sorting
+from florist.common.disk.storage import FolderStorage, MemoryStorage
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+    from typing import BinaryIO
 
 PEOPLE = [f" Person-{number} " for number in range(1000)]
 
@@ -41,7 +47,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 @pytest.mark.parametrize("normalisation", ["none", "strip", "strip-lower"])
 @pytest.mark.parametrize("rows", [1, 7, 999, 1000, 5000])
 def test_batches_are_the_whole_column(table: Table, normalisation: str, rows: int) -> None:
-    ids = TableIds(table, normalisation)  # type: ignore[arg-type]
+    ids = TableIds(table, normalisation, MemoryStorage())  # type: ignore[arg-type]
     whole = read_table_ids(table, normalisation)  # type: ignore[arg-type]
     batches = list(ids.batches(rows))
     assert [each for batch in batches for each in batch] == list(whole)
@@ -58,19 +64,19 @@ def test_row_numbers_go_on_from_part_to_part(
     path.write_text("".join(f"{row % 2}{chr(9) * 39}\n" for row in range(50)))
     numbered = Table(path=path, format="criteo", id_column=ROW_NUMBER)
     monkeypatch.setattr(table_ids, "_ROWS", 7)
-    ids = TableIds(numbered, "none")
+    ids = TableIds(numbered, "none", MemoryStorage())
     assert [int(each) for batch in ids.batches(9) for each in batch] == list(range(1, 51))
     assert ids.fingerprint == fingerprint(read_table_ids(numbered, "none"))
 
 
 def test_nothing_of_an_id_is_in_a_repr(table: Table) -> None:
-    assert repr(TableIds(table, "none")) == "TableIds(1000 IDs)"
+    assert repr(TableIds(table, "none", MemoryStorage())) == "TableIds(1000 IDs)"
 
 
 def test_a_table_that_changes_between_two_readings_is_noticed(table: Table) -> None:
     if table.path.suffix == ".gz":
         pytest.skip("the same as without .gz")
-    ids = TableIds(table, "none")
+    ids = TableIds(table, "none", MemoryStorage())
     for people in (PEOPLE[:-1], [*PEOPLE, "one more"], [*PEOPLE[:-1], "another"]):
         if table.path.suffix == ".parquet":
             parquet.write_table(pa.table({"id": people}), table.path)
@@ -96,7 +102,7 @@ def test_refusals_are_those_of_the_whole_column(tmp_path: Path, people: list[str
     with pytest.raises(ConfigurationError) as whole:
         read_table_ids(table, "strip")
     with pytest.raises(ConfigurationError) as parts:
-        TableIds(table, "strip")
+        TableIds(table, "strip", MemoryStorage())
     assert parts.value.reason == whole.value.reason
 
 
@@ -117,3 +123,72 @@ def test_parts_do_not_matter(ids: list[bytes], data: st.DataObject) -> None:
     elif all(each.isascii() for each in ids):
         with pytest.raises(ConfigurationError, match="more than once"):
             check.facts("here", lambda: parts)
+
+
+# --- more IDs than there is memory for ---
+
+
+def found(check: IdCheck, parts: list[IdColumn]) -> object:
+    """What a check says of these parts: the facts, or the refusal."""
+    for part in parts:
+        check.add(part)
+    try:
+        return check.facts("here", lambda: parts)
+    except ConfigurationError as error:
+        return error.reason
+
+
+@settings(deadline=None)
+@given(
+    people=st.lists(st.integers(0, 300), max_size=200),
+    rows=st.integers(1, 20),
+    room=st.integers(0, 40),
+    most=st.integers(1, 10),
+)
+def test_digests_sorted_on_disk_tell_the_same(
+    people: list[int], rows: int, room: int, most: int
+) -> None:
+    """With room for a few, in many runs and levels, also if too many are repeated to name all."""
+    parts = list(IdColumn.from_bytes(str(each).encode() for each in people).batches(rows))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        sorting(MemoryStorage(), 8, room * 48, 0) as sorter,
+    ):
+        patch.setattr(id_check, "_MOST_SUSPECTS", most)
+        told = found(IdCheck(sorter), parts)
+        assert told == found(IdCheck(), parts)
+    repeated = {each for each in people if people.count(each) > 1}
+    assert isinstance(told, str) == bool(repeated)
+    if isinstance(told, str):
+        assert ("at least" in told) == (len(repeated) > most)
+
+
+def test_equal_digests_of_different_ids_are_no_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [IdColumn.from_bytes([b"a", b"bb"]), IdColumn.from_bytes([b"ccc", b"dd"])]
+    monkeypatch.setattr(id_check, "quick_digests", lambda ids: np.diff(ids.offsets) * 0 + 7)
+    with sorting(MemoryStorage(), 8, 0, 0) as sorter:
+        assert found(IdCheck(sorter), parts) == found(IdCheck(), parts)
+        assert not isinstance(found(IdCheck(), parts), str)
+
+
+def test_few_ids_need_no_disk_and_many_leave_nothing_there(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    few = TableIds(table, "none", FolderStorage(work))
+    assert not work.exists()
+    monkeypatch.setattr(id_check, "_ROOM", 48 * 100)
+    assert TableIds(table, "none", FolderStorage(work)).fingerprint == few.fingerprint
+    assert list(work.iterdir()) == []
+
+
+def test_a_full_disk_is_told(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(FolderStorage):
+        @contextmanager
+        def scratch(self) -> Iterator[BinaryIO]:
+            with self._told(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
+                yield file
+
+    monkeypatch.setattr(id_check, "_ROOM", 48 * 100)
+    with pytest.raises(ConfigurationError, match=r"work.*No space left.*start again"):
+        TableIds(table, "none", Full(tmp_path / "work"))

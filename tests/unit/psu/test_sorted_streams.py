@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
+import tracemalloc
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florist.common.disk.sorter import rows_in_room, rows_on_disk, sorting
+from florist.common.disk.storage import FolderStorage, MemoryStorage
 from florist.common.errors import ConfigurationError
 from florist.common.psu.sorted_streams import Ascent, in_chunks, in_step, union_of, union_size
-from florist.common.psu.sorter import rows_in_room, sorting
-from florist.common.psu.storage import FolderStorage, MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +85,69 @@ def test_a_sorter_keeps_to_its_room(tmp_path: Path, expected: int) -> None:
     assert max(map(len, blocks)) <= capacity
     assert len(blocks) < 3 * len(values) / capacity, "blocks are needlessly small"
     assert as_values(iter(blocks)) == sorted(row.tobytes() for row in values)
+
+
+def test_memory_does_not_grow_with_the_rows() -> None:
+    """Runs are merged before they are too many: also what is remembered of them has its limit."""
+    room = 600_000
+    peak = 0
+    for rows in (20_000, 2_000_000):  # the first time, something else may be loaded
+        numbers = np.random.default_rng(1)
+        tracemalloc.start()
+        with sorting(FileStorage(), WIDTH, room, rows) as sorter:
+            for _ in range(0, rows, 1000):
+                sorter.add(numbers.integers(0, 256, (1000, WIDTH), dtype=np.uint8))
+            assert sum(map(len, sorter.blocks())) == rows
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 1.3 * room
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 30))
+def test_the_disk_that_sorting_takes_is_known(rows: int, capacity: int) -> None:
+    storage = WatchedStorage()
+    room = capacity * (3 * WIDTH + 24)
+    values = np.random.default_rng(1).integers(0, 256, (rows, WIDTH), dtype=np.uint8)
+    with sorting(storage, WIDTH, room, rows) as sorter:
+        for start in range(0, rows, 77):
+            sorter.add(values[start : start + 77])
+        blocks = list(sorter.blocks())
+    assert as_values(iter(blocks)) == sorted(row.tobytes() for row in values)
+    assert storage.most <= rows_on_disk(WIDTH, room, rows) * WIDTH
+
+
+class WatchedStorage(MemoryStorage):
+    """Remembers how much was in scratch files at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._open: list[io.BytesIO] = []
+
+    @contextmanager
+    def scratch(self) -> Iterator[BinaryIO]:
+        storage = self
+
+        class Watched(io.BytesIO):
+            def write(self, data: Any) -> int:  # noqa: ANN401 - as its parent
+                written = super().write(data)
+                sizes = (len(file.getbuffer()) for file in storage._open)
+                storage.most = max(storage.most, sum(sizes))
+                return written
+
+        with Watched() as file:
+            self._open.append(file)
+            yield file
+
+
+class FileStorage(MemoryStorage):
+    """Whose scratch files are not in memory."""
+
+    @contextmanager
+    def scratch(self) -> Iterator[BinaryIO]:
+        with tempfile.TemporaryFile() as file:
+            yield file
 
 
 def test_what_fits_is_sorted_without_the_disk(tmp_path: Path) -> None:

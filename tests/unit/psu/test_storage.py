@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from florist.common.disk.storage import FolderStorage, MemoryStorage
 from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.messages import Step
 from florist.common.psu import limits
 from florist.common.psu.journal import MOST_STARTS, Journal, name_of
 from florist.common.psu.limits import disk_needed, room_for_sorting
-from florist.common.psu.storage import FolderStorage, MemoryStorage
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.common.psu.storage import Storage
+    from florist.common.disk.storage import Storage
 
 WIDTH = 32
 ROWS = np.random.default_rng(1).integers(0, 256, (40, WIDTH), dtype=np.uint8)
 STEP = Step.ACTIVE_FIRST_ROUND
+LIMIT = 512_000_000
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -86,9 +87,18 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_disk_is_checked_in_advance(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path / "work")
-    storage.require(disk_needed(WIDTH, 1000, 1000))
+    storage.require(disk_needed(WIDTH, 1000, 1000, LIMIT))
     with pytest.raises(ConfigurationError, match="make room"):
-        storage.require(disk_needed(WIDTH, 1000, 10**15))
+        storage.require(disk_needed(WIDTH, 1000, 10**15, LIMIT))
+
+
+def test_the_disk_for_the_places_is_counted() -> None:
+    """If the peer's set is small, the sorts at the end are the largest."""
+    kept = 10**6 * (4 * WIDTH + 8)
+    assert disk_needed(WIDTH, 10**6, 0, LIMIT) == kept + 10**6 * (WIDTH + 8 + 16)
+    # Where runs are so many that they are merged twice, their rows are there twice for a moment.
+    equal = {size: disk_needed(WIDTH, size, size, LIMIT) / size for size in (10**7, 10**9)}
+    assert equal[10**7] == 8 * WIDTH + 8 < equal[10**9] < 10 * WIDTH + 8
 
 
 def test_memory_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
