@@ -12,9 +12,11 @@ The same model, data, size of batches and number of steps, on two cores:
 * default: as split, with the noise and the masking that an agreement has unless it says otherwise.
 
 Both parties hold the same people, in tables that are aligned as the union would have left them. A
-speed is that of the fastest steps in a row, over several rounds: neither the first steps nor what
-other programs do counts. `wait_share` and `wire_share` are from the parties' own histories. With
-`--processes` each party computes in so many (`training.processes`); CPU time is that of its first.
+speed is that of the fastest steps in a row, over several rounds of all four, one after the other:
+neither the first steps nor what other programs do counts. `ratio_rounds` is the ratio within each
+round, which shows how much the machine's speed varies. `wait_share` and `wire_share` are from the
+parties' own histories. With `--processes` each party computes in so many (`training.processes`);
+CPU time is that of its first.
 """
 
 from __future__ import annotations
@@ -163,6 +165,7 @@ class Result:
     rows_per_s_kernels: int
     rows_per_s_split: int
     ratio: float
+    ratio_rounds: list[float]
     ratio_kernels: float
     rows_per_s_default: int
     ratio_default: float
@@ -245,6 +248,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         rows_per_s_kernels=round(batch / own.seconds),
         rows_per_s_split=round(batch / split.seconds),
         ratio=round(plain.seconds / split.seconds, 3),
+        ratio_rounds=[round(whole.seconds / parties.seconds, 3) for whole, _, parties, _ in rounds],
         ratio_kernels=round(own.seconds / split.seconds, 3),
         rows_per_s_default=round(batch / default.seconds),
         ratio_default=round(plain.seconds / default.seconds, 3),

@@ -17,3 +17,12 @@ def scatter_add(
     rows: npt.NDArray[float32],
     /,
 ) -> None: ...
+def sum_rows(
+    categories: npt.NDArray[int64],
+    starts: npt.NDArray[int64],
+    width: int,
+    rows: npt.NDArray[float32],
+    found: npt.NDArray[int64],
+    sums: npt.NDArray[float32],
+    /,
+) -> int: ...

@@ -48,14 +48,14 @@ def embed(table: nn.Embedding, starts: Tensor, categories: Tensor, numeric: Tens
         raise ValueError(f"categories must have {len(starts) - 1} columns")
     if not _has_kernel(table, numeric):
         return embed_by_torch(table, starts, categories, numeric)
-    rows: Tensor = _Embed.apply(table.weight, starts, categories, numeric)  # type: ignore[no-untyped-call]
+    function = _EmbedSparsely if table.sparse else _Embed
+    rows: Tensor = function.apply(table.weight, starts, categories, numeric)  # type: ignore[no-untyped-call]
     return rows
 
 
 def _has_kernel(table: nn.Embedding, numeric: Tensor) -> bool:
     return (
         native is not None
-        and not table.sparse
         and table.embedding_dim <= _NARROW
         and table.weight.dtype == numeric.dtype == torch.float32
         and table.weight.device.type == "cpu"
@@ -108,6 +108,30 @@ class _Embed(torch.autograd.Function):
             gradient.contiguous().numpy(),
         )
         return whole, None, None, None
+
+
+class _EmbedSparsely(_Embed):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+        """The gradient has the rows of the batch, each once."""
+        assert native is not None
+        starts, categories = ctx.saved_tensors
+        width = ctx.shape[1]
+        found = torch.empty(categories.numel(), dtype=torch.int64)
+        sums = gradient.new_empty(categories.numel(), width)
+        count = native.sum_rows(
+            categories.numpy(),
+            starts.numpy(),
+            width,
+            gradient.contiguous().numpy(),
+            found.numpy(),
+            sums.numpy(),
+        )
+        sparse = torch.sparse_coo_tensor(
+            found[None, :count], sums[:count], ctx.shape, check_invariants=False
+        )
+        return sparse, None, None, None
 
 
 def gather(table: nn.Embedding, rows: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 #include "embedding_rows.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -63,4 +64,75 @@ void florist_scatter_add(const embedding_batch *batch, const float *in, size_t s
     case 16: scatter_add(batch, in, stride, table, 16); break;
     default: scatter_add(batch, in, stride, table, batch->width);
     }
+}
+
+/* Where each row is in `found`, plus one: a table with open addresses, at most half full. */
+typedef struct {
+    uint32_t *places;
+    uint64_t mask;
+    int shift;
+} row_index;
+
+static int make_index(row_index *index, size_t most)
+{
+    int bits = 4;
+    while (((size_t)1 << bits) < 2 * most)
+        bits++;
+    index->mask = ((uint64_t)1 << bits) - 1;
+    index->shift = 64 - bits;
+    index->places = most < UINT32_MAX ? calloc((size_t)1 << bits, sizeof(uint32_t)) : NULL;
+    return index->places != NULL;
+}
+
+/* The place of `row`, which is put behind the `count` that were found so far if it is new. */
+ALWAYS_INLINE size_t place_of(const row_index *index, int64_t row, int64_t *found, size_t count)
+{
+    /* Fibonacci hashing: rows that lie side by side go far apart. */
+    uint64_t at = (uint64_t)row * UINT64_C(0x9E3779B97F4A7C15) >> index->shift;
+    while (index->places[at] && found[index->places[at] - 1] != row)
+        at = (at + 1) & index->mask;
+    if (!index->places[at]) {
+        found[count] = row;
+        index->places[at] = (uint32_t)(count + 1);
+    }
+    return index->places[at] - 1;
+}
+
+ALWAYS_INLINE size_t sum_rows(const embedding_batch *batch, const float *in, size_t stride,
+                              int64_t *found, float *sums, const row_index *index, size_t width)
+{
+    size_t count = 0;
+    for (size_t row = 0; row < batch->rows; row++) {
+        const int64_t *categories = batch->categories + row * batch->columns;
+        const float *from = in + row * stride;
+        for (size_t column = 0; column < batch->columns; column++, from += width) {
+            const int64_t sought = batch->starts[column] + categories[column];
+            const size_t at = place_of(index, sought, found, count);
+            float *to = sums + at * width;
+            if (at == count) {
+                memset(to, 0, width * sizeof(float));
+                count++;
+            }
+            for (size_t place = 0; place < width; place++)
+                to[place] += from[place];
+        }
+    }
+    return count;
+}
+
+ptrdiff_t florist_sum_rows(const embedding_batch *batch, const float *in, size_t stride,
+                           int64_t *found, float *sums)
+{
+    row_index index;
+    size_t count;
+    if (!make_index(&index, batch->rows * batch->columns))
+        return -1;
+    switch (batch->width) {
+    case 4: count = sum_rows(batch, in, stride, found, sums, &index, 4); break;
+    case 8: count = sum_rows(batch, in, stride, found, sums, &index, 8); break;
+    case 16: count = sum_rows(batch, in, stride, found, sums, &index, 16); break;
+    default: count = sum_rows(batch, in, stride, found, sums, &index, batch->width);
+    }
+    free(index.places);
+    return (ptrdiff_t)count;
 }

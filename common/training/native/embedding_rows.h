@@ -23,4 +23,10 @@ void florist_gather(const embedding_batch *batch, const float *table, float *out
 /* The reverse: what lies in `in` is added to the table's rows, in the order of `in`. */
 void florist_scatter_add(const embedding_batch *batch, const float *in, size_t stride, float *table);
 
+/* The same for a table that is not there: `found` gets the rows that have a sum, each once, in the
+ * order in which they come first, and `sums` their sums. Both have room for one per category. Their
+ * number, or -1 if there is no memory. */
+ptrdiff_t florist_sum_rows(const embedding_batch *batch, const float *in, size_t stride,
+                           int64_t *found, float *sums);
+
 #endif

@@ -95,12 +95,59 @@ def test_narrow_tables_on_cpus_use_the_kernels(
     embed(*drawn([3, 5], 4, 16, 2))
     assert called == ["gather"]
     embed(*drawn([3, 5], 4, 17, 2))
-    table, *others = drawn([3, 5], 4, 4, 2)
-    table.sparse = True
-    embed(table, *others)
     table, starts, categories, numbers = drawn([3, 5], 4, 4, 2)
     embed(table.double(), starts, categories, numbers.double())
     assert called == ["gather"]
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6),
+    rows=st.integers(0, 50),
+    width=st.integers(1, 17),
+)
+def test_sparse_gradients_are_the_dense_ones(sizes: list[int], rows: int, width: int) -> None:
+    """To the last bit, and from the kernels each row once."""
+    table, starts, categories, numbers = drawn(sizes, rows, width, 2)
+    gradients: list[Tensor | None] = []
+    for sparse in (False, True):
+        table.sparse = sparse
+        table.zero_grad()
+        output = embed(table, starts, categories, numbers)
+        output.backward(torch.randn(output.shape, generator=torch.Generator().manual_seed(0)))
+        gradients.append(table.weight.grad)
+    dense, sparse_gradient = gradients
+    assert dense is not None
+    assert sparse_gradient is not None
+    assert sparse_gradient.is_sparse
+    if embedding_rows.native is not None and width <= 16:
+        assert torch.equal(sparse_gradient.to_dense(), dense)
+        found = sparse_gradient._indices()[0].tolist()
+        assert len(found) == len(set(found))
+    else:
+        torch.testing.assert_close(sparse_gradient.to_dense(), dense)
+
+
+def test_many_rows_are_found_and_summed(native: ModuleType) -> None:
+    """So many that the index of rows is full of neighbours."""
+    draws = np.random.default_rng(5)
+    categories = draws.integers(0, 300_000, (30_000, 2))
+    rows = draws.standard_normal((30_000, 4)).astype(np.float32)
+    found, sums = np.empty(60_000, np.int64), np.empty((60_000, 2), np.float32)
+    starts = np.array([0, 300_000, 600_000])
+    count = native.sum_rows(categories, starts, 2, rows, found, sums)
+    expected = np.zeros((600_000, 2), np.float32)
+    np.add.at(expected, (categories + starts[:-1]).ravel(), rows.reshape(-1, 2))
+    assert count == len(np.unique(categories + starts[:-1]))
+    assert np.array_equal(sums[:count], expected[found[:count]])
+
+
+def test_room_for_sums_is_asked_for(native: ModuleType) -> None:
+    arguments = np.zeros((4, 2), np.int64), np.array([0, 3, 8]), 4, np.zeros((4, 8), np.float32)
+    with pytest.raises(ValueError, match="too short"):
+        native.sum_rows(*arguments, np.empty(7, np.int64), np.empty((8, 4), np.float32))
+    with pytest.raises(ValueError, match="too short"):
+        native.sum_rows(*arguments, np.empty(8, np.int64), np.empty((7, 4), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +157,7 @@ def test_narrow_tables_on_cpus_use_the_kernels(
         ({"starts": np.array([0])}, "a column"),
         ({"starts": np.array([0, 5, 3])}, "ascend"),
         ({"starts": np.array([0, 2, 9])}, "another"),
-        ({"starts": np.array([1, 3, 8])}, "another"),
+        ({"starts": np.array([1, 3, 8])}, "begin with 0"),
         ({"table": np.zeros((8, 3), np.float32)}, "another"),
         ({"categories": np.zeros(7, np.int64)}, "whole number of rows"),
         ({"rows": np.zeros((4, 7), np.float32)}, "too short"),
