@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from florist.common.progress import StepProgress
     from florist.common.psu.work import UnionWork
 
-#: Chunks of an in-order exchange that may be under way at once: both parties always have some to
-#: work on, also if they work on many at once.
+#: Chunks of an in-order exchange that may be under way at once, at least: both parties always have
+#: some to work on.
 WINDOW = 32
 
 
@@ -154,14 +154,15 @@ class Lane:
         self.progress.expect(2 * count)
         send_header(self.channel, out, count)
         receive_header(self.channel, back, count)
-        # All that can be under way is taken as it comes: the peer never waits for us to read, and
-        # so reads what we send.
-        answers = taken_ahead(self._received(back, count), WINDOW)
+        # As much as we can work on is at the peer, and as much here. All that can be under way is
+        # taken as it comes: the peer never waits for us to read, and so reads what we send.
+        window = max(WINDOW, 2 * self.work.executor.ahead)
+        answers = taken_ahead(self._received(back, count), window)
         with closing(answers), self.work.storing(out) as writer:
             returned = self._raised(answers, after, check=True)
             sent = 0
             for number, chunk in enumerate(self._raised(elements.chunks(), before)):
-                if number >= WINDOW:
+                if number >= window:
                     writer.append(next(returned))
                 send_chunk(self.channel, out, sent, chunk)
                 sent += len(chunk)

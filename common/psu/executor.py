@@ -36,6 +36,11 @@ class Executor(Protocol):
         ...
 
     @property
+    def ahead(self) -> int:
+        """Chunks of one stream that it may have under way at a time."""
+        ...
+
+    @property
     def memory(self) -> int:
         """Bytes of this process that it may take for work under way, beyond the usual."""
         ...
@@ -77,6 +82,7 @@ class LocalExecutor:
 
     group: Group
     name: ClassVar[str] = "local"
+    ahead: ClassVar[int] = 1
     memory: ClassVar[int] = 0
 
     def hashed(self, batches: Iterable[IdColumn]) -> Iterator[Elements]:

@@ -8,11 +8,15 @@ one, at once. A job has no effect beyond its answer, so it does not matter how o
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import pairwise
+import math
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count, pairwise
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -27,13 +31,19 @@ from florist.common.psu import ray_cluster
 from florist.common.psu.ahead import Ahead
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.ray_worker import STRANGER, Worker, packed_ids
-from florist.common.psu.sealed_jobs import Introduction, Job, Kind, Outcome, UnsealError
+from florist.common.psu.sealed_jobs import (
+    NONCE_BYTES,
+    Introduction,
+    Job,
+    Kind,
+    Outcome,
+    UnsealError,
+)
 from florist.common.psu.set_stream import CHUNK_BYTES
 from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Future
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
     from florist.common.data.ids import IdColumn
     from florist.common.groups.group import Elements, Exponent, Group
@@ -42,13 +52,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.align")
 
-S = TypeVar("S")
+S = TypeVar("S", bound="Sized")
 
 #: Jobs that a worker has at a time: one that it does, and one that is there when it is done.
 JOBS_PER_WORKER = 2
 
-#: Jobs of one stream that may be under way, at most; there are up to five streams.
-MOST_AHEAD = 32
+#: Chunks that a job has at most: what Ray takes of this process for a call is then small beside the
+#: work, and a worker is done with it in a quarter of a second with the fastest group.
+PARTS_PER_JOB = 4
+
+#: Chunks of one stream that may be under way, at most; there are up to five streams.
+MOST_AHEAD = 256
 _STREAMS = 5
 
 #: Seconds without any worker after which the run ends.
@@ -62,9 +76,8 @@ _MOST_LOSSES = 8
 
 #: Fewer rows are sorted here: sending them takes longer.
 _SORTED_HERE_BELOW = 1 << 16
-#: Bytes that a worker sorts at once, and the most that it is given if rows are much alike.
-_SORT_BYTES = 1 << 20
-_SORT_BYTES_MOST = 1 << 24
+#: Larger ranges of rows, which are then much alike, are sorted here too.
+_SORT_BYTES_MOST = 1 << 22
 
 
 class RayExecutor:
@@ -90,16 +103,16 @@ class RayExecutor:
 
         self._ray = ray
         self._closed = False
-        count = workers or int(ray.cluster_resources().get("CPU", 0))
-        self._limit = min(MOST_AHEAD, JOBS_PER_WORKER * count + 2)
+        workers = workers or int(ray.cluster_resources().get("CPU", 0))
+        #: A job for each worker; that there are two is for several streams together.
+        self.ahead = min(MOST_AHEAD, PARTS_PER_JOB * workers + 2)
+        self._seats = JOBS_PER_WORKER * workers
+        self._turn = Lock()
         #: Those that have nothing to do; or an error, for whoever looks for one.
         self._idle: SimpleQueue[_Seat | FloristError] = SimpleQueue()
         remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(Worker)
-        self._actors: list[Any] = [remote.remote(group.name, engine) for _ in range(count)]
-        self._threads = ThreadPoolExecutor(
-            max(1, min(JOBS_PER_WORKER * count, _STREAMS * MOST_AHEAD)),
-            thread_name_prefix="ray-job",
-        )
+        self._actors: list[Any] = [remote.remote(group.name, engine) for _ in range(workers)]
+        self._threads = ThreadPoolExecutor(max(1, self._seats), thread_name_prefix="ray-job")
         try:
             for actor in self._actors * JOBS_PER_WORKER:
                 self._introduce(actor, first=True)
@@ -108,23 +121,24 @@ class RayExecutor:
             self.close()
             raise
         self._idle.put(first)
-        self.name = f"ray, {count} workers"
+        self.name = f"ray, {workers} workers"
         log.info("executor %s, engine %s", self.name, first.engine)
 
     @property
     def memory(self) -> int:
-        # What goes, sealed; what comes, sealed.
-        return _STREAMS * self._limit * 4 * CHUNK_BYTES
+        # As they came, and as they are given; in order, as many again wait in each of two windows.
+        waiting = (2 * _STREAMS + 2) * self.ahead
+        # Sealed, there and back.
+        at_workers = 2 * min(_STREAMS * self.ahead, self._seats * PARTS_PER_JOB)
+        return (waiting + at_workers) * CHUNK_BYTES
 
     # -- what it is for ----------------------------------------------------------------------------
 
     def hashed(self, batches: Iterable[IdColumn]) -> Iterator[Elements]:
-        width = self.group.width
+        def job(columns: Sequence[IdColumn]) -> Job:
+            return Job(Kind.HASH, sum(map(len, columns)), packed_ids(columns))
 
-        def hash_one(batch: IdColumn) -> Elements:
-            return _rows(self._do(Job(Kind.HASH, len(batch), packed_ids(batch))), width)
-
-        return self._each(hash_one, batches)
+        return self._each(batches, job, self.group.width)
 
     def raised(
         self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool
@@ -132,10 +146,10 @@ class RayExecutor:
         width = self.group.width
         kind = Kind.CHECK_AND_RAISE if check else Kind.RAISE
 
-        def raise_one(chunk: Elements) -> Elements:
-            return _rows(self._do(Job(kind, width, chunk.tobytes(), exponent)), width)
+        def job(chunks: Sequence[Elements]) -> Job:
+            return Job(kind, width, _buffers(chunks), exponent)
 
-        return self._each(raise_one, chunks)
+        return self._each(chunks, job, width)
 
     def checked(self, chunks: Iterable[Elements]) -> Iterator[Elements]:
         return LocalExecutor(self.group).checked(chunks)  # sending them takes as long
@@ -144,73 +158,123 @@ class RayExecutor:
         if len(rows) < _SORTED_HERE_BELOW:
             return sorted_set(rows)
         width = rows.shape[1]
-        # By their first two bytes, rows fall into ranges that can be sorted one by one.
+        # By their first two bytes, rows fall into ranges that can be sorted one by one, and several
+        # that follow each other as one.
         begins = np.ascontiguousarray(rows[:, :2]).view(">u2")[:, 0].astype(np.uint16)
         ranged = rows.take(np.argsort(begins, kind="stable"), axis=0)
-        spans = list(pairwise(_cuts(begins, _SORT_BYTES // width)))
+        ranges = [ranged[start:end] for start, end in pairwise(_cuts(begins, CHUNK_BYTES // width))]
+        sent = [each for each in ranges if each.nbytes <= _SORT_BYTES_MOST]
 
-        def sort_one(span: tuple[int, int]) -> Elements:
-            part = ranged[slice(*span)]
-            if part.nbytes > _SORT_BYTES_MOST:
-                return sorted_set(part)
-            return _rows(self._do(Job(Kind.SORT, width, part.tobytes())), width)
+        def job(ranges: Sequence[Elements]) -> Job:
+            return Job(Kind.SORT, width, _buffers(ranges))
 
-        for span, part in zip(spans, self._each(sort_one, spans), strict=True):
-            ranged[slice(*span)] = part
+        back = self._each(sent, job, width)
+        for each in ranges:
+            each[:] = sorted_set(each) if each.nbytes > _SORT_BYTES_MOST else next(back)
         return ranged
 
     def close(self) -> None:
         self._closed = True
-        while not self._idle.empty():
-            self._idle.get()
+        with suppress(Empty):
+            while True:
+                self._idle.get_nowait()
         self._idle.put(InternalError("the cluster's work was ended"))
         for actor in self._actors:
             self._ray.kill(actor)  # calls under way fail, and find the error above
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown()  # what waits fails with it too
         if self._joined:
             ray_cluster.leave()
 
-    def _each(self, work: Callable[[S], Elements], items: Iterable[S]) -> Ahead[Elements]:
-        """`work` done with each item, some of it ahead."""
-        return Ahead(items, lambda item: self._threads.submit(work, item), self._limit)
-
     # -- jobs --------------------------------------------------------------------------------------
 
-    def _do(self, job: Job) -> bytes:
+    def _each(
+        self, items: Iterable[S], job: Callable[[Sequence[S]], Job], width: int
+    ) -> Ahead[Elements]:
+        """What the jobs give for each item: as many rows of `width` bytes as it has."""
+        line: deque[_Part[S]] = deque()
+
+        def begin(item: S) -> Future[Elements]:
+            part = _Part(item)
+            line.append(part)
+            self._threads.submit(self._work_off, line, job, width)
+            return part.result
+
+        return Ahead(items, begin, self.ahead)
+
+    def _work_off(
+        self, line: deque[_Part[S]], job: Callable[[Sequence[S]], Job], width: int
+    ) -> None:
+        """Do what has waited longest in the line; and more of it, if much waits."""
+        parts: list[_Part[S]] = []
+        try:
+            # One at a time: whenever that is what takes long, more waits, and jobs become larger.
+            with self._turn:
+                if not (parts := _taken(line, 1)):
+                    return  # it was in a job before
+                seat = self._take_idle()
+                parts += _taken(line, self._share(1 + len(line)) - 1)
+                call = self._send(seat, job([part.item for part in parts]))
+            rows = _rows(self._answer(call), width)
+        except BaseException as error:  # noqa: BLE001 - whoever takes the results is told
+            if isinstance(error, ProtocolViolation) and len(parts) > 1:
+                for part in parts:  # to tell it of the right one
+                    self._work_off(deque([part]), job, width)
+            else:
+                for part in parts:
+                    part.fail(error)
+            return
+        end = 0
+        for part in parts:
+            start, end = end, end + len(part.item)
+            part.give(rows[start:end])
+
+    def _share(self, waiting: int) -> int:
+        """How many parts of those that wait make a job: no worker is to be left without any."""
+        free_workers = (1 + self._idle.qsize()) / JOBS_PER_WORKER
+        return min(PARTS_PER_JOB, math.ceil(waiting / free_workers))
+
+    def _answer(self, call: _Call) -> memoryview:
         """The result, from whichever worker.
 
         Raises:
             ProtocolViolation: the peer's elements are not what they must be.
             ConfigurationError: no worker is left.
         """
-        plain = job.to_bytes()
-        for _ in range(_MOST_LOSSES):
-            seat = self._take_idle()
+        for losses in count(1):
             try:
-                answer = self._ask(seat, plain)
+                answer = self._receive(call)
             except _Lost:
-                self._introduce(seat.actor)  # its seat is back when its worker is
+                self._introduce(call.seat.actor)  # its seat is back when its worker is
+                if losses == _MOST_LOSSES:
+                    break
+                with self._turn:
+                    call = self._send(self._take_idle(), call.job)
                 continue
             except BaseException:
-                self._idle.put(seat)
+                self._idle.put(call.seat)
                 raise
-            self._idle.put(seat)
+            self._idle.put(call.seat)
             return _result(answer)
         raise InternalError(
             f"{_MOST_LOSSES} workers of the Ray cluster ended while they did the same job; the "
             "cluster's logs may tell why"
         )
 
-    def _ask(self, seat: _Seat, plain: bytes) -> bytes:
-        exceptions = self._ray.exceptions
-        sealed = seat.conversation.seal(plain)
+    def _send(self, seat: _Seat, job: Job) -> _Call:
         try:
-            answer: bytes = self._ray.get(
-                seat.actor.run.remote(seat.name, sealed), timeout=_JOB_PATIENCE
-            )
+            sealed = seat.conversation.seal(job.to_bytes())
+            return _Call(seat, job, sealed[:NONCE_BYTES], seat.actor.run.remote(seat.name, sealed))
+        except BaseException:
+            self._idle.put(seat)
+            raise
+
+    def _receive(self, call: _Call) -> bytes:
+        seat, exceptions = call.seat, self._ray.exceptions
+        try:
+            answer: bytes = self._ray.get(call.answer, timeout=_JOB_PATIENCE)
             if answer == STRANGER:  # it was restarted
                 raise _Lost
-            return seat.conversation.open(answer, answers=sealed)
+            return seat.conversation.open(answer, answers=call.nonce)
         except exceptions.RayTaskError as error:
             raise InternalError(f"a worker of the Ray cluster failed: {error}") from None
         except exceptions.GetTimeoutError:
@@ -225,13 +289,14 @@ class RayExecutor:
             raise InternalError("a worker of the Ray cluster sealed its answer wrongly") from None
 
     def _take_idle(self) -> _Seat:
+        seat: _Seat | FloristError
         try:
             seat = self._idle.get(timeout=PATIENCE)
         except Empty:
-            raise ConfigurationError(
+            seat = ConfigurationError(
                 f"compute.executor: the Ray cluster has had no worker for {PATIENCE:.0f} s; look "
                 "at it with `ray status`, then start again: the run goes on"
-            ) from None
+            )
         if isinstance(seat, FloristError):
             self._idle.put(seat)  # for the others too
             raise seat
@@ -275,17 +340,54 @@ class _Seat:
     engine: str
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Call:
+    """A job at a worker; it can be sent again."""
+
+    seat: _Seat
+    job: Job
+    #: To which the answer is bound.
+    nonce: bytes
+    #: Ray's promise of it.
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Part(Generic[S]):
+    """What one item of a stream waits for."""
+
+    item: S
+    result: Future[Elements] = field(default_factory=Future)
+
+    def give(self, rows: Elements) -> None:
+        if self.result.set_running_or_notify_cancel():  # else nobody wants it any more
+            self.result.set_result(rows)
+
+    def fail(self, error: BaseException) -> None:
+        if self.result.set_running_or_notify_cancel():
+            self.result.set_exception(error)
+
+
+def _taken(line: deque[_Part[S]], most: int) -> list[_Part[S]]:
+    """The first of the line that are still wanted."""
+    parts: list[_Part[S]] = []
+    while line and len(parts) < most:
+        if not (part := line.popleft()).result.cancelled():
+            parts.append(part)
+    return parts
+
+
 class _Lost(Exception):  # noqa: N818 - it reads as what happened
     """The worker is gone, or is another one than we spoke with."""
 
 
-def _result(answer: bytes) -> bytes:
-    outcome, rest = answer[0], answer[1:]
+def _result(answer: bytes) -> memoryview:
+    result, outcome = memoryview(answer)[:-1], answer[-1]
     if outcome == Outcome.VIOLATION:
-        raise ProtocolViolation(rest.decode())
+        raise ProtocolViolation(bytes(result).decode())
     if outcome == Outcome.FAILED:
-        raise InternalError(f"a worker of the Ray cluster failed: {rest.decode()}")
-    return rest
+        raise InternalError(f"a worker of the Ray cluster failed: {bytes(result).decode()}")
+    return result
 
 
 def _cannot_work(why: str) -> ConfigurationError:
@@ -303,5 +405,9 @@ def _cuts(begins: np.ndarray[Any, np.dtype[np.uint16]], rows: int) -> list[int]:
     return [0, *cuts[cuts < len(begins)].tolist(), len(begins)]
 
 
-def _rows(data: bytes, width: int) -> Elements:
+def _buffers(rows: Sequence[Elements]) -> list[memoryview]:
+    return [np.ascontiguousarray(each).data for each in rows]
+
+
+def _rows(data: memoryview, width: int) -> Elements:
     return np.frombuffer(data, dtype=np.uint8).reshape(-1, width)

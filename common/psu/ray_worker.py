@@ -20,6 +20,8 @@ from florist.common.psu.sealed_jobs import Conversation, Introduction, Job, Kind
 from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from florist.common.groups.group import Elements, Group
 
 
@@ -72,7 +74,7 @@ class Worker:
             outcome, answer = Outcome.VIOLATION, str(error).encode()
         except Exception as error:  # noqa: BLE001 - the driver is told, sealed; Ray's logs are not
             outcome, answer = Outcome.FAILED, f"{type(error).__name__}: {error}".encode()
-        return conversation.seal(bytes([outcome]) + answer, answers=sealed)
+        return conversation.seal(answer + bytes([outcome]), answers=sealed)
 
 
 def do(job: Job, group: Group) -> bytes:
@@ -92,16 +94,18 @@ def do(job: Job, group: Group) -> bytes:
 
 
 def _rows(job: Job) -> Elements:
-    return np.frombuffer(job.payload, dtype=np.uint8).reshape(-1, job.number)
+    (data,) = job.payload
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, job.number)
 
 
-def packed_ids(ids: IdColumn) -> bytes:
-    """A job's payload: the offsets of IDs, then their bytes."""
-    first, last = int(ids.offsets[0]), int(ids.offsets[-1])
-    return (ids.offsets - first).astype("<i8").tobytes() + ids.data[first:last].tobytes()
+def packed_ids(columns: Sequence[IdColumn]) -> list[memoryview]:
+    """A job's payload: the lengths of IDs, then their bytes; one column after the other."""
+    lengths = [np.diff(ids.offsets).astype("<u4").data for ids in columns]
+    return lengths + [ids.data[ids.offsets[0] : ids.offsets[-1]].data for ids in columns]
 
 
 def _ids(job: Job) -> IdColumn:
-    split = 8 * (job.number + 1)
-    offsets = np.frombuffer(job.payload[:split], dtype="<i8").astype(np.int64)
-    return IdColumn(np.frombuffer(job.payload, dtype=np.uint8, offset=split), offsets)
+    (data,) = job.payload
+    offsets = np.zeros(job.number + 1, dtype=np.int64)
+    np.cumsum(np.frombuffer(data, dtype="<u4", count=job.number), out=offsets[1:])
+    return IdColumn(np.frombuffer(data, dtype=np.uint8, offset=4 * job.number), offsets)

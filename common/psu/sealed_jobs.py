@@ -2,7 +2,10 @@
 
 A worker on a cluster is reached through machinery that keeps what passes: task descriptions, object
 stores, their files on disk, lines between machines. None of these has the keys: both ends make an
-X25519 key for each introduction, in memory, and agree on one ChaCha20-Poly1305 key for each way.
+X25519 key for each introduction, in memory, and agree on one AES-256-GCM key for each way.
+
+Nonces are random: with 96 bits, two under one key are alike with a chance below 2^-32 as long as
+there are fewer than 2^32, and a conversation has thousands.
 """
 
 from __future__ import annotations
@@ -11,17 +14,23 @@ import os
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cryptography.utils import Buffer
+
 NONCE_BYTES = 12
 _KEY_BYTES = 32
-_HEADER = struct.Struct("<BIH")
+#: What is to be done, behind the data: so these begin where numbers may begin in memory.
+_TRAILER = struct.Struct("<BIH")
 
 
 class UnsealError(Exception):
@@ -38,7 +47,7 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The first byte of an answer; the rest is the result, or a sentence."""
+    """The last byte of an answer; before it is the result, or a sentence."""
 
     DONE = 1
     #: The peer's elements are not what they must be.
@@ -53,20 +62,23 @@ class Job:
     kind: Kind
     #: Bytes of a row; of IDs, how many there are.
     number: int
-    payload: bytes = field(repr=False)
+    #: One after the other, they are the data.
+    payload: Sequence[Buffer] = field(repr=False)
     #: A secret, where there is one.
     exponent: int = field(default=0, repr=False)
 
     def to_bytes(self) -> bytes:
         exponent = self.exponent.to_bytes(-(-self.exponent.bit_length() // 8))
-        return _HEADER.pack(self.kind, self.number, len(exponent)) + exponent + self.payload
+        trailer = _TRAILER.pack(self.kind, self.number, len(exponent))
+        return b"".join((*self.payload, exponent, trailer))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        kind, number, length = _HEADER.unpack_from(data)
-        start = _HEADER.size + length
-        exponent = int.from_bytes(data[_HEADER.size : start])
-        return cls(Kind(kind), number, data[start:], exponent)
+        """The payload is a view of `data`."""
+        end = len(data) - _TRAILER.size
+        kind, number, length = _TRAILER.unpack_from(data, end)
+        exponent = int.from_bytes(data[end - length : end])
+        return cls(Kind(kind), number, [memoryview(data)[: end - length]], exponent)
 
 
 class Introduction:
@@ -88,7 +100,7 @@ class Introduction:
 
     def _keys(self, other: bytes, both: bytes) -> tuple[bytes, bytes]:
         shared = self._private.exchange(X25519PublicKey.from_public_bytes(other))
-        derive = HKDF(SHA256(), 2 * _KEY_BYTES, salt=None, info=b"florist/sealed-jobs/1" + both)
+        derive = HKDF(SHA256(), 2 * _KEY_BYTES, salt=None, info=b"florist/sealed-jobs/2" + both)
         keys = derive.derive(shared)
         return keys[:_KEY_BYTES], keys[_KEY_BYTES:]
 
@@ -97,8 +109,8 @@ class Conversation:
     """Seals what goes to the other end, opens what comes from it; safe to use from many threads."""
 
     def __init__(self, sending: bytes, receiving: bytes) -> None:
-        self._sending = ChaCha20Poly1305(sending)
-        self._receiving = ChaCha20Poly1305(receiving)
+        self._sending = AESGCM(sending)
+        self._receiving = AESGCM(receiving)
 
     def seal(self, plain: bytes, answers: bytes = b"") -> bytes:
         """Sealed, with its nonce in front; `answers`: the sealed bytes that it is an answer to."""
@@ -111,7 +123,7 @@ class Conversation:
         Raises:
             UnsealError: it is not that.
         """
-        nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+        nonce, rest = sealed[:NONCE_BYTES], memoryview(sealed)[NONCE_BYTES:]
         try:
             return self._receiving.decrypt(nonce, rest, answers[:NONCE_BYTES])
         except (InvalidTag, ValueError):

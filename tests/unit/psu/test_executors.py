@@ -34,8 +34,9 @@ from tests.support.ray_cluster import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.groups.group import Elements, Group
+    from florist.common.groups.group import Elements, Exponent, Group
     from florist.common.psu.executor import Executor
+    from florist.common.psu.sealed_jobs import Job
 
 ray = pytest.importorskip("ray", reason="`pip install florist[ray]`")
 
@@ -116,7 +117,7 @@ def test_sorting_any_rows(
     before = rows.copy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_executor, "_SORTED_HERE_BELOW", 1)
-        patch.setattr(ray_executor, "_SORT_BYTES", 5 * width)
+        patch.setattr(ray_executor, "CHUNK_BYTES", 5 * width)
         patch.setattr(ray_executor, "_SORT_BYTES_MOST", 12 * width)
         found = executor.sorted(rows)
     assert found.tobytes() == b"".join(sorted(map(bytes, rows)))
@@ -126,6 +127,56 @@ def test_sorting_any_rows(
 def test_sorting_many_rows(executor: Executor) -> None:
     rows = np.random.default_rng(1).integers(0, 256, (200_000, 32), dtype=np.uint8)
     assert np.array_equal(executor.sorted(rows), sorted_set(rows))
+
+
+@pytest.fixture
+def jobs(on_ray: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many parts each job had that was sent, in order."""
+    sent: list[int] = []
+    send = RayExecutor._send
+
+    def noted(self: RayExecutor, seat: Any, job: Job) -> Any:  # noqa: ANN401
+        sent.append(len(job.payload))
+        return send(self, seat, job)
+
+    monkeypatch.setattr(RayExecutor, "_send", noted)
+    return sent
+
+
+def raised_after_a_wait(
+    on_ray: RayExecutor, chunks: list[Elements], exponent: Exponent
+) -> Iterator[Elements]:
+    """None is sent before all that may be under way wait."""
+    with on_ray._turn:
+        results = iter(on_ray.raised(iter(chunks), exponent, check=True))
+        deadline = time.monotonic() + 60
+        taken = on_ray._threads._work_queue.qsize
+        while taken() < min(len(chunks), on_ray.ahead) - 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return results
+
+
+def test_what_waits_goes_in_larger_jobs(on_ray: RayExecutor, jobs: list[int]) -> None:
+    chunks, exponent = [elements(size) for size in (3, 1, 4, 1, 5)], X25519.random_exponent()
+    raised = list(raised_after_a_wait(on_ray, chunks, exponent))
+    assert [chunk.tolist() for chunk in raised] == [
+        X25519.power(chunk, exponent).tolist() for chunk in chunks
+    ]
+    assert sum(jobs) == 5
+    assert len(jobs) < 5
+    assert max(jobs) <= ray_executor.PARTS_PER_JOB
+
+
+def test_a_bad_element_in_a_larger_job_is_told_in_its_place(
+    on_ray: RayExecutor, jobs: list[int]
+) -> None:
+    chunks = [elements(8), elements(8), elements(8), bad_chunk("off-the-curve")]
+    results = raised_after_a_wait(on_ray, chunks, X25519.random_exponent())
+    assert sum(len(next(results)) for _ in range(3)) == 24
+    with pytest.raises(ProtocolViolation):
+        next(results)
+    assert max(jobs) > 1
+    assert jobs.count(1) > 1, "none was done again by itself"
 
 
 def test_another_group(cluster: None) -> None:
@@ -263,20 +314,20 @@ def test_the_union_when_a_worker_is_lost(
 ) -> None:
     monkeypatch.setattr(set_stream, "CHUNK_BYTES", 32 * 8)
     calls = 0
-    ask = RayExecutor._ask
+    receive = RayExecutor._receive
 
-    def counted(self: RayExecutor, *args: Any) -> bytes:  # noqa: ANN401
+    def counted(self: RayExecutor, call: Any) -> bytes:  # noqa: ANN401
         nonlocal calls
         calls += 1
-        if calls in (60, 150):
+        if calls in (30, 90):
             kill_a_worker()
-        return ask(self, *args)
+        return receive(self, call)
 
-    monkeypatch.setattr(RayExecutor, "_ask", counted)
+    monkeypatch.setattr(RayExecutor, "_receive", counted)
     with caplog.at_level(logging.WARNING, "florist.align"):
         active, passive = run_pair(X25519, OURS, THEIRS, executors=both_on_ray).views()
     assert is_ideal(OURS, THEIRS, active, passive)
-    assert calls > 150
+    assert calls > 90
     assert "a worker of the Ray cluster was lost; others do its work" in caplog.text
 
 

@@ -18,7 +18,7 @@ def both_ends() -> tuple[Conversation, Conversation]:
 def test_a_job_is_as_before_on_the_other_side(
     kind: Kind, number: int, payload: bytes, exponent: int
 ) -> None:
-    job = Job(kind, number, payload, exponent)
+    job = Job(kind, number, [payload], exponent)
     assert Job.from_bytes(job.to_bytes()) == job
 
 
@@ -69,6 +69,6 @@ def test_an_answer_fits_one_job() -> None:
 
 
 def test_a_job_does_not_show_its_secrets() -> None:
-    shown = repr(Job(Kind.RAISE, 32, b"payload", 123456789))
+    shown = repr(Job(Kind.RAISE, 32, [b"payload"], 123456789))
     assert "payload" not in shown
     assert "123456789" not in shown

@@ -1,0 +1,109 @@
+"""What a union's heavy work takes of a party's own process, done there and done on a Ray cluster.
+
+    python benchmarks/executors.py --rows 1048576 --json
+
+CPU time of this process, all its threads, in µs per element. What remains here when a cluster does
+the work is what limits how many workers one party can keep busy: `cores_fed` is how many cores one
+core here can feed, were there nothing else to do. Workers run on this machine, and their CPU time
+is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.groups import make_group
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.hashed_ids import random_ids
+from florist.common.psu.ray_executor import RayExecutor
+from florist.common.psu.set_stream import rows_per_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from florist.common.psu.executor import Executor
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one kind of work, in µs of this process's CPU per element."""
+
+    local_us: float
+    ray_us: float
+    cores_fed: float
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1 << 20)
+    parser.add_argument("--group", default="x25519")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    arguments = parser.parse_args()
+    costs = measure(arguments.group, arguments.rows, arguments.workers)
+    if arguments.json:
+        print(json.dumps({kind: asdict(cost) for kind, cost in costs.items()}))
+        return
+    for kind, cost in costs.items():
+        print(f"{kind:>16}  {cost}")
+
+
+def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
+    """Each kind of work, by both executors, on the same elements."""
+    group = make_group(group_name, threads=1)
+    per_chunk = rows_per_chunk(group.width)
+    chunks = max(1, rows // per_chunk)
+    # The work is the same for equal elements: a chunk is made once.
+    ids = random_ids(per_chunk)
+    elements = group.hash_ids(ids)
+    exponent = group.random_exponent()
+    unsorted = np.random.default_rng(1).integers(
+        0, 256, (chunks * per_chunk, group.width), dtype=np.uint8
+    )
+
+    def many(item: object) -> Iterable[object]:
+        return (item for _ in range(chunks))
+
+    kinds: dict[str, Callable[[Executor], object]] = {
+        "hash": lambda executor: exhaust(executor.hashed(many(ids))),  # type: ignore[arg-type]
+        "check and raise": lambda executor: exhaust(
+            executor.raised(many(elements), exponent, check=True)  # type: ignore[arg-type]
+        ),
+        "sort": lambda executor: executor.sorted(unsorted),
+    }
+    local, remote = LocalExecutor(group), RayExecutor(group, address="local", workers=workers)
+    try:
+        costs = {}
+        for kind, work in kinds.items():
+            here, there = (
+                cpu_of(work, executor) / (chunks * per_chunk) * 1e6 for executor in (local, remote)
+            )
+            costs[kind] = Cost(round(here, 3), round(there, 3), round(here / there, 1))
+        return costs
+    finally:
+        remote.close()
+        group.close()
+
+
+def exhaust(stream: Iterable[object]) -> None:
+    """Take all and keep none."""
+    deque(stream, maxlen=0)
+
+
+def cpu_of(work: Callable[[Executor], object], executor: Executor) -> float:
+    """Seconds of this process, once it is warm."""
+    before = time.process_time()
+    work(executor)
+    return time.process_time() - before
+
+
+if __name__ == "__main__":
+    main()
