@@ -5,7 +5,7 @@
 CPU time of this process, all its threads, in µs per element. What remains here when a cluster does
 the work is what limits how many workers one party can keep busy: `cores_fed` is how many cores one
 core here can feed, were there nothing else to do. Workers run on this machine, and their CPU time
-is not counted.
+is not counted; how many elements pass by the clock is `ray_per_s`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Cost:
     local_us: float
     ray_us: float
     cores_fed: float
+    #: Elements in a second by the clock, with so many workers as there are.
+    ray_per_s: int
 
 
 def main() -> None:
@@ -83,10 +85,15 @@ def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
     try:
         costs = {}
         for kind, work in kinds.items():
-            here, there = (
-                cpu_of(work, executor) / (chunks * per_chunk) * 1e6 for executor in (local, remote)
+            here, _ = time_of(work, local)
+            there, clock = time_of(work, remote)
+            count = chunks * per_chunk
+            costs[kind] = Cost(
+                local_us=round(here / count * 1e6, 3),
+                ray_us=round(there / count * 1e6, 3),
+                cores_fed=round(here / there, 1),
+                ray_per_s=round(count / clock),
             )
-            costs[kind] = Cost(round(here, 3), round(there, 3), round(here / there, 1))
         return costs
     finally:
         remote.close()
@@ -98,11 +105,11 @@ def exhaust(stream: Iterable[object]) -> None:
     deque(stream, maxlen=0)
 
 
-def cpu_of(work: Callable[[Executor], object], executor: Executor) -> float:
-    """Seconds of this process, once it is warm."""
-    before = time.process_time()
+def time_of(work: Callable[[Executor], object], executor: Executor) -> tuple[float, float]:
+    """Seconds of this process's CPU, and by the clock."""
+    before = time.process_time(), time.monotonic()
     work(executor)
-    return time.process_time() - before
+    return time.process_time() - before[0], time.monotonic() - before[1]
 
 
 if __name__ == "__main__":
