@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from florist.common.agreement import ServingAgreement
     from florist.common.bundle import ActiveBundle
     from florist.common.config import PartyConfig, Serving
-    from florist.common.messages import PredictionRequest, ServingOffer
+    from florist.common.messages import Data, PredictionRequest, ServingOffer
     from florist.common.observability.observe import ServiceWatch
     from florist.common.serving.people import People
 
@@ -91,7 +91,7 @@ class PredictionDesk:
         self._watch.served(len(rows))
         return PredictionReply(answer.numpy().astype("<f4", copy=False).tobytes())
 
-    def _rows(self, values: bytes) -> Tensor:
+    def _rows(self, values: Data) -> Tensor:
         """The embeddings, if they can be some."""
         width = self._wire.row_bytes
         count, rest = divmod(len(values), width)

@@ -207,7 +207,7 @@ class ServingTerms:
 class PredictionRequest:
     """Embeddings, row by row; with active features, those of all UIDs of a group."""
 
-    embeddings: bytes
+    embeddings: Data
     group: int | None = None
 
 

@@ -201,7 +201,7 @@ class PredictionClient:
         with self._asking:
             groups = people.unknown_groups(ranks)
             requests = (
-                PredictionRequest(self._wire.to_bytes(people.embeddings(group)), group)
+                PredictionRequest(self._wire.to_data(people.embeddings(group)), group)
                 for group in groups
             )
             replies = self._line.stream(requests) if groups else ()
@@ -242,7 +242,7 @@ class PredictionClient:
 
     def _request(self, features: Features) -> PredictionRequest:
         with torch.inference_mode():
-            return PredictionRequest(self._wire.to_bytes(self._bundle.embed(features)))
+            return PredictionRequest(self._wire.to_data(self._bundle.embed(features)))
 
     def _stream(self, tables: Iterable[Features]) -> Generator[Probabilities, None, None]:
         """One array per table that has rows, over one stream of requests."""

@@ -18,7 +18,7 @@ from florist.common.messages import MAX_MESSAGE_BYTES, Step
 from florist.protos import florist_pb2 as pb
 
 if TYPE_CHECKING:
-    from florist.common.messages import Message, ServingMessage
+    from florist.common.messages import Data, Message, ServingMessage
 
 S = TypeVar("S", bound="ServingMessage")
 
@@ -53,38 +53,36 @@ _LENGTH_DELIMITED = 2  # protobuf's wire type of a message
 
 
 class _Carrier:
-    """The way to bytes and back of messages that carry data, in their last field.
+    """The way to bytes and back of messages that carry data, in their one field of bytes.
 
     The generated code has the other fields; the data are put behind them, and taken from there.
     """
 
-    def __init__(self, kind: type[Message], *, as_view: bool) -> None:
+    def __init__(self, kind: type[Message | ServingMessage], *, as_view: bool) -> None:
         """With `as_view` the data of a message that came are a view of its bytes, not a copy."""
         self._kind = kind
         self._twin = getattr(pb, kind.__name__)
-        self._entry = _ENTRY_NUMBERS[_ENTRY_OF[kind]]
-        self._data = self._twin.DESCRIPTOR.fields[-1]
+        fields = self._twin.DESCRIPTOR.fields
+        (self._data,) = (each for each in fields if each.type == each.TYPE_BYTES)
         self._as_view = as_view
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: Message | ServingMessage) -> tuple[bytes, Data]:
+        """What precedes the data, and the data."""
         values = _values(message)
-        data = values.pop(self._data.name)
-        head = self._twin(**values).SerializeToString()
+        data: Data = values.pop(self._data.name)
+        head: bytes = self._twin(**values).SerializeToString()
         if data:
             head += announced(self._data.number, len(data))
-        return b"".join((announced(self._entry, len(head) + len(data)), head, data))
+        return head, data
 
-    def decode(self, body: memoryview) -> Message | None:
+    def decode(self, body: memoryview) -> Any | None:  # noqa: ANN401 - a message of its kind
         """None if the fields are not encoded as `encode` does it, or there are no data."""
         parts = split(body, self._data.number)
         if parts is None:
             return None
         head, data = parts
         empty: Any = _message(self._kind, _parsed(self._twin, bytes(head)))
-        message: Message = replace(
-            empty, **{self._data.name: data if self._as_view else bytes(data)}
-        )
-        return message
+        return replace(empty, **{self._data.name: data if self._as_view else bytes(data)})
 
 
 _CARRIERS: dict[type[Message], _Carrier] = {
@@ -93,14 +91,20 @@ _CARRIERS: dict[type[Message], _Carrier] = {
     messages.GradientBlock: _Carrier(messages.GradientBlock, as_view=True),
 }
 _CARRIER_OF_ENTRY = {_ENTRY_NUMBERS[_ENTRY_OF[kind]]: own for kind, own in _CARRIERS.items()}
+_SERVING_CARRIERS: dict[type[Any], _Carrier] = {
+    messages.PredictionRequest: _Carrier(messages.PredictionRequest, as_view=True),
+}
 
 
 def encode(message: Message) -> bytes:
     """The envelope that holds `message`, as bytes."""
-    carrier = _CARRIERS.get(type(message))
-    if carrier is not None:
-        return _within_limit(carrier.encode(message))
-    return encode_plainly(message)
+    kind = type(message)
+    carrier = _CARRIERS.get(kind)
+    if carrier is None:
+        return encode_plainly(message)
+    head, data = carrier.encode(message)
+    entry = announced(_ENTRY_NUMBERS[_ENTRY_OF[kind]], len(head) + len(data))
+    return _within_limit(b"".join((entry, head, data)))
 
 
 def encode_plainly(message: Message) -> bytes:
@@ -141,6 +145,17 @@ def decode_plainly(data: bytes) -> Message:
 
 def encode_serving(message: ServingMessage) -> bytes:
     """A message of the service `Prediction`, which has no envelope."""
+    carrier = _SERVING_CARRIERS.get(type(message))
+    if carrier is None:
+        return encode_serving_plainly(message)
+    return _within_limit(b"".join(carrier.encode(message)))
+
+
+def encode_serving_plainly(message: ServingMessage) -> bytes:
+    """As many bytes, by the generated code alone; of a group's request its fields in their order.
+
+    (The order of fields has no meaning.)
+    """
     twin = getattr(pb, type(message).__name__)
     return _within_limit(twin(**_values(message)).SerializeToString())
 
@@ -151,6 +166,14 @@ def decode_serving(kind: type[S], data: bytes) -> S:
     Raises:
         ProtocolViolation: too large, or no such message.
     """
+    _check_size(data)
+    carrier = _SERVING_CARRIERS.get(kind)
+    carried: S | None = carrier.decode(memoryview(data)) if carrier is not None else None
+    return decode_serving_plainly(kind, data) if carried is None else carried
+
+
+def decode_serving_plainly(kind: type[S], data: bytes) -> S:
+    """The same message, by the generated code alone."""
     message: S = _message(kind, _parsed(getattr(pb, kind.__name__), data))
     return message
 

@@ -65,10 +65,6 @@ class Wire:
             )
         return plain.view(torch.uint8).numpy().reshape(-1).data
 
-    def to_bytes(self, rows: torch.Tensor) -> bytes:
-        """A copy of the same."""
-        return bytes(self.to_data(rows))
-
     def from_bytes(self, values: Data) -> torch.Tensor:
         """Whole rows as float32, unchecked."""
         # In memory of torch's own: how it is aligned can change the last bit of a product.

@@ -246,7 +246,7 @@ class Desk:
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
         del patience
-        return PredictionReply(request.embeddings)
+        return PredictionReply(bytes(request.embeddings))
 
 
 @contextmanager

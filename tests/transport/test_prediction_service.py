@@ -68,7 +68,7 @@ class EchoDesk:
         assert self.may_answer.wait(30)
         if request.embeddings == b"bug":
             raise ZeroDivisionError
-        return PredictionReply(request.embeddings)
+        return PredictionReply(bytes(request.embeddings))
 
 
 @contextmanager

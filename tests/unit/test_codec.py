@@ -16,6 +16,7 @@ from florist.common.messages import (
     MAX_MESSAGE_BYTES,
     EmbeddingBlock,
     Message,
+    PredictionRequest,
     SetChunk,
     Step,
 )
@@ -97,6 +98,52 @@ def test_data_that_come_are_not_copied() -> None:
     assert isinstance(block, EmbeddingBlock)
     assert isinstance(block.values, memoryview)
     assert block.values.obj is encoded
+
+
+REQUESTS = st.builds(PredictionRequest, st.binary(max_size=200), st.none() | st.integers(0, 2**63))
+
+
+@given(REQUESTS)
+def test_a_request_comes_back_as_it_was(request: PredictionRequest) -> None:
+    encoded = codec.encode_serving(request)
+    assert codec.decode_serving(PredictionRequest, encoded) == request
+    assert codec.decode_serving_plainly(PredictionRequest, encoded) == request
+    plain = codec.encode_serving_plainly(request)
+    assert codec.decode_serving(PredictionRequest, plain) == request
+    assert len(encoded) == len(plain)
+    if request.group is None:
+        assert encoded == plain
+
+
+#: Contents of requests: in order, out of order, twice, unknown, cut, any bytes.
+REQUESTED = st.lists(
+    st.one_of(
+        st.sampled_from([b"\x10\x01", b"\x10\x96\x01", b"\x20\x05", b"\x90\x01\x01"]),
+        st.binary(max_size=9).map(lambda content: field(1, content)),
+        st.binary(max_size=3),
+    ),
+    max_size=5,
+).map(b"".join)
+
+
+@given(REQUESTED)
+def test_a_request_that_comes_in_is_what_the_generated_code_would_find(content: bytes) -> None:
+    def found(
+        decode: Callable[[type[PredictionRequest], bytes], PredictionRequest],
+    ) -> PredictionRequest | str:
+        try:
+            return decode(PredictionRequest, content)
+        except ProtocolViolation as error:
+            return str(error)
+
+    assert found(codec.decode_serving) == found(codec.decode_serving_plainly)
+
+
+def test_the_limit_holds_for_requests() -> None:
+    with pytest.raises(ValueError, match="limit"):
+        codec.encode_serving(PredictionRequest(bytes(MAX_MESSAGE_BYTES)))
+    with pytest.raises(ProtocolViolation, match="limit is 4 MiB"):
+        codec.decode_serving(PredictionRequest, bytes(MAX_MESSAGE_BYTES + 1))
 
 
 @given(MESSAGES)

@@ -36,7 +36,7 @@ def messages(wire: Wire, schedule: Schedule = SCHEDULE) -> list[Message]:
     random = torch.Generator().manual_seed(1)
 
     def rows(count: int) -> bytes:
-        return wire.to_bytes(torch.randn(count, WIDTH, generator=random))
+        return bytes(wire.to_data(torch.randn(count, WIDTH, generator=random)))
 
     found: list[Message] = []
     for step in range(schedule.steps):

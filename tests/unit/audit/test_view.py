@@ -42,12 +42,12 @@ def recorded(wire: Wire) -> list[Record]:
         embeddings, gradients = rows_of(step, 1), rows_of(step, -1)
         parts = list(micro_batches(len(embeddings), MICRO_BATCH))
         for part in parts:
-            add(EmbeddingBlock(step, part.start, wire.to_bytes(embeddings[part])))
+            add(EmbeddingBlock(step, part.start, wire.to_data(embeddings[part])))
         for part in parts if step < SCHEDULE.steps - 1 else []:
-            add(GradientBlock(step, part.start, wire.to_bytes(gradients[part])))
+            add(GradientBlock(step, part.start, wire.to_data(gradients[part])))
         if (step + 1) % SCHEDULE.steps_per_epoch == 0:
             epoch = step // SCHEDULE.steps_per_epoch
-            add(EmbeddingBlock(epoch, 0, wire.to_bytes(torch.full((2, WIDTH), 7.0))))
+            add(EmbeddingBlock(epoch, 0, wire.to_data(torch.full((2, WIDTH), 7.0))))
             add(EpochSummary(epoch, 0.5))
     return records
 

@@ -41,7 +41,7 @@ def some_rows(count: int = 7) -> torch.Tensor:
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_rows_arrive_as_the_agreed_type_rounds_them(wire_type: WireType, count: int) -> None:
     wire, rows = Wire(wire_type, WIDTH), some_rows(count)
-    values = wire.to_bytes(rows)
+    values = wire.to_data(rows)
     assert len(values) == count * wire.row_bytes == count * WIDTH * TYPES[wire_type].itemsize
     arrived = wire.to_rows(EmbeddingBlock(3, 40, values), step=3, start=40, count=count)
     assert arrived.dtype == torch.float32
@@ -51,16 +51,16 @@ def test_rows_arrive_as_the_agreed_type_rounds_them(wire_type: WireType, count: 
 def test_float32_arrives_exactly_and_little_endian() -> None:
     """Also from a tensor that lies in memory by columns, or needs a gradient."""
     wire, rows = Wire("float32", WIDTH), some_rows()
-    assert wire.to_bytes(rows) == rows.numpy().astype("<f4").tobytes()
-    assert wire.to_bytes(rows.T.contiguous().T) == wire.to_bytes(rows)
-    assert wire.to_bytes(rows.clone().requires_grad_()) == wire.to_bytes(rows)
+    assert wire.to_data(rows) == rows.numpy().astype("<f4").tobytes()
+    assert wire.to_data(rows.T.contiguous().T) == wire.to_data(rows)
+    assert wire.to_data(rows.clone().requires_grad_()) == wire.to_data(rows)
 
 
 def test_arrived_rows_can_be_trained_on() -> None:
     wire = Wire("float32", WIDTH)
-    values = wire.to_bytes(some_rows())
+    values = wire.to_data(some_rows())
     wire.to_rows(GradientBlock(0, 0, values), 0, 0, 7).add_(1)
-    assert values == wire.to_bytes(some_rows())
+    assert values == wire.to_data(some_rows())
 
 
 @every_type
@@ -78,7 +78,7 @@ def test_a_block_must_be_the_one_asked_for(
     wire_type: WireType, step: int, start: int, count: int, says: str
 ) -> None:
     wire = Wire(wire_type, WIDTH)
-    block = EmbeddingBlock(3, 40, wire.to_bytes(some_rows()))
+    block = EmbeddingBlock(3, 40, wire.to_data(some_rows()))
     with pytest.raises(ProtocolViolation, match=says):
         wire.to_rows(block, step, start, count)
 
@@ -112,10 +112,10 @@ def test_what_diverged_is_not_sent(wire_type: WireType, value: float) -> None:
     rows[0, 0] = value
     wire = Wire(wire_type, WIDTH)
     if value == 3.4e38 and wire_type == "float32":
-        assert wire.to_bytes(rows)
+        assert wire.to_data(rows)
         return
     with pytest.raises(Diverged, match=rf"{wire_type}.*learning_rate") as caught:
-        wire.to_bytes(rows)
+        wire.to_data(rows)
     assert not isinstance(caught.value, PeerError)
     assert caught.value.for_peer == str(caught.value)
 
