@@ -409,7 +409,7 @@ def test_sizes_do_not_depend_on_who_is_shared(labels: str, features: str) -> Non
 
 def with_first_value(number: float) -> Callable[[Any], list[Message]]:
     value = np.float32(number).tobytes()
-    return lambda block: [replace(block, values=value + block.values[4:])]
+    return lambda block: [replace(block, values=value + bytes(block.values)[4:])]
 
 
 def as_the_other_kind(block: EmbeddingBlock | GradientBlock) -> list[Message]:
@@ -425,8 +425,8 @@ BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "of-no-rows": (lambda b: [replace(b, values=b"")], "0 bytes instead of"),
     "a-row-short": (lambda b: [replace(b, values=b.values[:-16])], "bytes instead of"),
     "a-byte-short": (lambda b: [replace(b, values=b.values[:-1])], "bytes instead of"),
-    "a-row-long": (lambda b: [replace(b, values=b.values + bytes(16))], "bytes instead of"),
-    "of-another-width": (lambda b: [replace(b, values=b.values * 2)], "cut_width"),
+    "a-row-long": (lambda b: [replace(b, values=bytes(b.values) + bytes(16))], "bytes instead of"),
+    "of-another-width": (lambda b: [replace(b, values=bytes(b.values) * 2)], "cut_width"),
     "not-a-number": (with_first_value(math.nan), "no numbers"),
     "infinite": (with_first_value(-math.inf), "no numbers"),
     "repeated": (lambda b: [b, b], "instead of step"),

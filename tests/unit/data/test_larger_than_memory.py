@@ -16,9 +16,9 @@ from florist.common.data.features import encoded_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-GROUPS, GROUP_ROWS, NUMBERS, CATEGORIES = 10, 100_000, 96, 4
+GROUPS, GROUP_ROWS, NUMBERS, CATEGORIES = 15, 100_000, 96, 4
 #: Bytes beyond what the program has when it begins.
-ALLOWANCE = 200_000_000
+ALLOWANCE = 300_000_000
 
 #: Prints the bytes of its own that it had at first, and at most: pages of files, which the system
 #: takes back when it needs them, are no part of these.
@@ -59,7 +59,7 @@ print(len(features), seen[0], max(seen))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of 400 MB when it is encoded."""
+    """A table of 600 MB when it is encoded."""
     folder = tmp_path_factory.mktemp("large")
     random = np.random.default_rng(0)
     columns = {f"n{n}": random.random(GROUP_ROWS, dtype=np.float32) for n in range(NUMBERS)}
