@@ -106,8 +106,8 @@ def _start(name: str, threads: Threads) -> Engine:
 class KernelEngine:
     """A native kernel, which releases the GIL, on the group's threads."""
 
-    #: Slices of this many points take some tens of milliseconds.
-    _LARGEST_SLICE = 1 << 12
+    #: Slices of this many points take about ten milliseconds.
+    _LARGEST_SLICE = 1 << 11
 
     def __init__(self, name: str, kernel: Kernel, threads: Threads) -> None:
         self.name = name

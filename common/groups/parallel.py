@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from florist.common.errors import ConfigurationError
+from florist.common.priority_pool import PriorityPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,22 +26,29 @@ class Threads:
         if count < 0:
             raise ConfigurationError(f"threads: {count} is negative; 0 means all cores")
         self.count = count or len(os.sched_getaffinity(0))
-        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="group")
+        self._pool = PriorityPool(self.count, "group")
 
     def map_slices(
         self, work: Callable[[int, int], _Result], length: int, largest: int
     ) -> list[_Result]:
         """`work(start, stop)` for slices that cover `range(length)`; the results in order.
 
-        A slice has at most about `largest` items, so that an interrupt is soon noticed. If `work`
-        raises, slices that have not begun are left out.
+        A slice has at most about `largest` items, so that an interrupt is soon noticed, and what
+        goes first soon gets its turn. If `work` raises, slices that have not begun are left out.
         """
         slices = max(self.count, -(-length // largest))
         step = max(_ALIGNMENT, -(-length // slices // _ALIGNMENT) * _ALIGNMENT)
         if length <= step:
             return [work(0, length)]
-        starts = range(0, length, step)
-        return list(self._pool.map(work, starts, (min(s + step, length) for s in starts)))
+        parts = [
+            self._pool.submit(partial(work, start, min(start + step, length)))
+            for start in range(0, length, step)
+        ]
+        try:
+            return [part.result() for part in parts]
+        finally:
+            for part in parts:
+                part.cancel()
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()

@@ -9,6 +9,10 @@ A shuffle is a sort of the whole set by encoded value: it keeps nothing of the o
 the receiver can check it, together with distinctness, in one pass. Elements are raised chunk by
 chunk as they arrive, but no chunk of a shuffled set is released before the whole set is in.
 
+The rounds need each other's results, and while one party raises the union, the other has nothing
+of it to do. So shuffled exchanges go first wherever something is computed, and what they leave idle
+is for those in order.
+
 What the peer sends is put on record before any answer to it goes out: in a later attempt at the
 same union, under the same secrets, nothing else is answered.
 """
@@ -22,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import Step
+from florist.common.priority_pool import going_first
 from florist.common.psu.ahead import taken_ahead
 from florist.common.psu.set_stream import (
     receive_chunks,
@@ -100,6 +105,7 @@ class Lane:
     #: Counts exponentiations; `advance` raises whatever ends the run.
     progress: StepProgress
 
+    @going_first()
     def originate_shuffled(
         self, chunks: Iterable[Elements], count: int, exponent: Exponent
     ) -> StoredSet:
@@ -124,6 +130,7 @@ class Lane:
         self.work.journal.check_received(back, writer.tally.facts)
         return self.work.finish(out, writer.tally.facts)
 
+    @going_first()
     def answer_shuffled(self, count: int, exponent: Exponent) -> StoredSet:
         """Receive a shuffled set of `count`; raise, shuffle, send it back; keep what was sent."""
         out, back = self.exchange.out, self.exchange.back

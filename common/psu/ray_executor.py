@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, pairwise
 from queue import Empty, SimpleQueue
 from threading import Lock
@@ -27,6 +28,7 @@ from florist.common.errors import (
     ProtocolViolation,
 )
 from florist.common.groups.element_sets import sorted_set
+from florist.common.priority_pool import PriorityPool, current_rank
 from florist.common.psu import ray_cluster
 from florist.common.psu.ahead import Ahead
 from florist.common.psu.executor import LocalExecutor
@@ -112,7 +114,7 @@ class RayExecutor:
         self._idle: SimpleQueue[_Seat | FloristError] = SimpleQueue()
         remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(Worker)
         self._actors: list[Any] = [remote.remote(group.name, engine) for _ in range(workers)]
-        self._threads = ThreadPoolExecutor(max(1, self._seats), thread_name_prefix="ray-job")
+        self._threads = PriorityPool(max(1, self._seats), "ray-job")
         try:
             for actor in self._actors * JOBS_PER_WORKER:
                 self._introduce(actor, first=True)
@@ -181,7 +183,7 @@ class RayExecutor:
         self._idle.put(InternalError("the cluster's work was ended"))
         for actor in self._actors:
             self._ray.kill(actor)  # calls under way fail, and find the error above
-        self._threads.shutdown()  # what waits fails with it too
+        self._threads.close()  # what waits fails with it too
         if self._joined:
             ray_cluster.leave()
 
@@ -192,11 +194,12 @@ class RayExecutor:
     ) -> Ahead[Elements]:
         """What the jobs give for each item: as many rows of `width` bytes as it has."""
         line: deque[_Part[S]] = deque()
+        rank = current_rank()  # begun by another thread
 
         def begin(item: S) -> Future[Elements]:
             part = _Part(item)
             line.append(part)
-            self._threads.submit(self._work_off, line, job, width)
+            self._threads.submit(partial(self._work_off, line, job, width), rank)
             return part.result
 
         return Ahead(items, begin, self.ahead)

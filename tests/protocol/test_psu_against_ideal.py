@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from florist.common.data.ids import IdColumn
 from florist.common.groups import make_group
+from florist.common.priority_pool import current_rank, going_first
 from florist.common.progress import NoProgress
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
@@ -20,7 +21,9 @@ from florist.common.psu.keys import Keys
 from tests.support.psu import run_pair
 
 if TYPE_CHECKING:
-    from florist.common.groups.group import Group
+    from collections.abc import Iterable, Iterator
+
+    from florist.common.groups.group import Elements, Exponent, Group
 
 X25519 = make_group("x25519")
 MODP = make_group("modp2048")
@@ -80,6 +83,26 @@ def test_sets_of_many_chunks(
     theirs = shared[::-1] + [f"p{i}".encode() for i in range(only_passive)]
     active, passive = run_pair(X25519, ours, theirs).views()
     assert is_ideal(ours, theirs, active, passive)
+
+
+def test_the_rounds_go_first() -> None:
+    """Each party raises three sets in them, and three for the places of IDs in the union."""
+    ranks: list[int] = []
+
+    class Noting(LocalExecutor):
+        def raised(
+            self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool
+        ) -> Iterator[Elements]:
+            ranks.append(current_rank())
+            return super().raised(chunks, exponent, check=check)
+
+    ours, theirs = [b"ann", b"bob"], [b"bob", b"dan"]
+    noting = Noting(X25519)
+    active, passive = run_pair(X25519, ours, theirs, executors=(noting, noting)).views()
+    assert is_ideal(ours, theirs, active, passive)
+    with going_first():
+        first = current_rank()
+    assert sorted(ranks) == [first] * 6 + [current_rank()] * 6
 
 
 @given(st.integers(0, 20), st.integers(0, 20))

@@ -18,6 +18,7 @@ from florist.common.data.ids import IdColumn
 from florist.common.errors import ConfigurationError, InternalError, ProtocolViolation
 from florist.common.groups import make_group
 from florist.common.groups.element_sets import sorted_set
+from florist.common.priority_pool import going_first
 from florist.common.psu import ray_executor, set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.hashed_ids import random_ids
@@ -32,7 +33,7 @@ from tests.support.ray_cluster import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from florist.common.groups.group import Elements, Exponent, Group
     from florist.common.psu.executor import Executor
@@ -149,11 +150,16 @@ def raised_after_a_wait(
     """None is sent before all that may be under way wait."""
     with on_ray._turn:
         results = iter(on_ray.raised(iter(chunks), exponent, check=True))
-        deadline = time.monotonic() + 60
-        taken = on_ray._threads._work_queue.qsize
-        while taken() < min(len(chunks), on_ray.ahead) - 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        waiting = on_ray._threads._waiting.qsize
+        wait_until(lambda: waiting() >= min(len(chunks), on_ray.ahead) - 2)
     return results
+
+
+def wait_until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_what_waits_goes_in_larger_jobs(on_ray: RayExecutor, jobs: list[int]) -> None:
@@ -177,6 +183,21 @@ def test_a_bad_element_in_a_larger_job_is_told_in_its_place(
         next(results)
     assert max(jobs) > 1
     assert jobs.count(1) > 1, "none was done again by itself"
+
+
+def test_what_goes_first_is_sent_first(on_ray: RayExecutor, jobs: list[int]) -> None:
+    """It came later, when no worker was free."""
+    exponent = X25519.random_exponent()
+    sizes = (6, 7)
+    with on_ray._turn:
+        usual = on_ray.raised([elements(sizes[0])] * 5, exponent, check=False)
+        wait_until(lambda: on_ray._threads._waiting.qsize() == 5 - ray_executor.JOBS_PER_WORKER)
+        with going_first():
+            first = on_ray.raised([elements(sizes[1])] * 2, exponent, check=False)
+        wait_until(lambda: on_ray._threads._waiting.qsize() == 7 - ray_executor.JOBS_PER_WORKER)
+        waiting = sorted(on_ray._threads._waiting.queue)
+    assert [task.rank for task in waiting] == [0, 0, 1, 1, 1]
+    assert [len(chunk) for chunk in (*usual, *first)] == [6] * 5 + [7] * 2
 
 
 def test_another_group(cluster: None) -> None:
