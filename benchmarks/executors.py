@@ -15,6 +15,7 @@ import json
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,13 +72,10 @@ def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
         0, 256, (chunks * per_chunk, group.width), dtype=np.uint8
     )
 
-    def many(item: object) -> Iterable[object]:
-        return (item for _ in range(chunks))
-
     kinds: dict[str, Callable[[Executor], object]] = {
-        "hash": lambda executor: exhaust(executor.hashed(many(ids))),  # type: ignore[arg-type]
+        "hash": lambda executor: exhaust(executor.hashed(repeat(ids, chunks))),
         "check and raise": lambda executor: exhaust(
-            executor.raised(many(elements), exponent, check=True)  # type: ignore[arg-type]
+            executor.raised(repeat(elements, chunks), exponent, check=True)
         ),
         "sort": lambda executor: executor.sorted(unsorted),
     }

@@ -91,11 +91,9 @@ class PriorityPool:
         while (task := self._waiting.get()).work is not None:
             if task.future.set_running_or_notify_cancel():
                 try:
-                    result = task.work()
+                    task.future.set_result(task.work())
                 except BaseException as error:  # noqa: BLE001 - whoever takes the result is told
                     task.future.set_exception(error)
-                else:
-                    task.future.set_result(result)
             del task  # and what it holds, while waiting for the next
 
 

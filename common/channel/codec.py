@@ -62,8 +62,8 @@ class _Carrier:
         """With `as_view` the data of a message that came are a view of its bytes, not a copy."""
         self._kind = kind
         self._twin = getattr(pb, kind.__name__)
-        fields = self._twin.DESCRIPTOR.fields
-        (self._data,) = (each for each in fields if each.type == each.TYPE_BYTES)
+        declared = self._twin.DESCRIPTOR.fields
+        (self._data,) = (each for each in declared if each.type == each.TYPE_BYTES)
         self._as_view = as_view
 
     def encode(self, message: Message | ServingMessage) -> tuple[bytes, Data]:
@@ -152,9 +152,9 @@ def encode_serving(message: ServingMessage) -> bytes:
 
 
 def encode_serving_plainly(message: ServingMessage) -> bytes:
-    """As many bytes, by the generated code alone; of a group's request its fields in their order.
+    """The same message, by the generated code alone.
 
-    (The order of fields has no meaning.)
+    The same bytes too, but that a group's number comes behind the data: the order has no meaning.
     """
     twin = getattr(pb, type(message).__name__)
     return _within_limit(twin(**_values(message)).SerializeToString())

@@ -35,6 +35,7 @@ from florist.common.messages import (
     UnionDigest,
 )
 from tests.support.links import PATIENCE
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,15 +79,6 @@ def raised_by(act: Callable[[], object]) -> FloristError:
     with pytest.raises(FloristError) as caught:
         act()
     return caught.value
-
-
-def eventually(condition: Callable[[], bool], within: float = PATIENCE) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -329,7 +321,7 @@ def test_after_the_peer_has_closed_nothing_can_be_sent_or_opened(links: Links) -
         right.receive(Heartbeat, PATIENCE)
     with pytest.raises(ProtocolViolation, match="ended"):
         early.receive(Heartbeat, PATIENCE)
-    assert eventually(lambda: isinstance(raised_by(lambda: flood_once(right)), PeerLost))
+    assert eventually(lambda: isinstance(raised_by(lambda: flood_once(right)), PeerLost), PATIENCE)
     with pytest.raises(PeerLost, match="closed"):
         links[1].channel("late")
     assert links[1].failure is None

@@ -31,9 +31,10 @@ from tests.support.ray_cluster import (
     object_store_holds,
     worker_pids,
 )
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from florist.common.groups.group import Elements, Exponent, Group
     from florist.common.psu.executor import Executor
@@ -43,6 +44,8 @@ ray = pytest.importorskip("ray", reason="`pip install florist[ray]`")
 
 X25519 = make_group("x25519", threads=2)
 MODP = make_group("modp2048", threads=2)
+#: Seconds.
+WAIT = 60
 
 
 @pytest.fixture(scope="module")
@@ -151,15 +154,8 @@ def raised_after_a_wait(
     with on_ray._turn:
         results = iter(on_ray.raised(iter(chunks), exponent, check=True))
         waiting = on_ray._threads._waiting.qsize
-        wait_until(lambda: waiting() >= min(len(chunks), on_ray.ahead) - 2)
+        assert eventually(lambda: waiting() >= min(len(chunks), on_ray.ahead) - 2, WAIT)
     return results
-
-
-def wait_until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_what_waits_goes_in_larger_jobs(on_ray: RayExecutor, jobs: list[int]) -> None:
@@ -185,17 +181,17 @@ def test_a_bad_element_in_a_larger_job_is_told_in_its_place(
     assert jobs.count(1) > 1, "none was done again by itself"
 
 
-def test_what_goes_first_is_sent_first(on_ray: RayExecutor, jobs: list[int]) -> None:
-    """It came later, when no worker was free."""
-    exponent = X25519.random_exponent()
-    sizes = (6, 7)
+def test_what_goes_first_waits_before_the_rest(on_ray: RayExecutor) -> None:
+    """It came later, when each seat had a job."""
+    exponent, pool = X25519.random_exponent(), on_ray._threads
     with on_ray._turn:
-        usual = on_ray.raised([elements(sizes[0])] * 5, exponent, check=False)
-        wait_until(lambda: on_ray._threads._waiting.qsize() == 5 - ray_executor.JOBS_PER_WORKER)
+        usual = on_ray.raised([elements(6)] * 5, exponent, check=False)
+        left = 5 - ray_executor.JOBS_PER_WORKER
+        assert eventually(lambda: pool._waiting.qsize() == left, WAIT)
         with going_first():
-            first = on_ray.raised([elements(sizes[1])] * 2, exponent, check=False)
-        wait_until(lambda: on_ray._threads._waiting.qsize() == 7 - ray_executor.JOBS_PER_WORKER)
-        waiting = sorted(on_ray._threads._waiting.queue)
+            first = on_ray.raised([elements(7)] * 2, exponent, check=False)
+        assert eventually(lambda: pool._waiting.qsize() == left + 2, WAIT)
+        waiting = sorted(pool._waiting.queue)
     assert [task.rank for task in waiting] == [0, 0, 1, 1, 1]
     assert [len(chunk) for chunk in (*usual, *first)] == [6] * 5 + [7] * 2
 
@@ -354,13 +350,12 @@ def test_the_union_when_a_worker_is_lost(
 
 def test_a_restarted_worker_is_introduced_anew(on_ray: RayExecutor) -> None:
     """It has other keys, and says that it knows nobody."""
-    deadline = time.monotonic() + 60
-    while len(before := worker_pids()) != 1 and time.monotonic() < deadline:
-        time.sleep(0.1)  # others, of executors that were closed, are about to end
+    # Others, of executors that were closed, are about to end.
+    assert eventually(lambda: len(worker_pids()) == 1, WAIT)
+    before = worker_pids()
     chunk, exponent = elements(4), X25519.random_exponent()
     kill_a_worker()
-    while worker_pids() in ([], before) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    assert eventually(lambda: worker_pids() not in ([], before), WAIT)
     (raised,) = on_ray.raised([chunk], exponent, check=False)
     assert np.array_equal(raised, X25519.power(chunk, exponent))
     assert worker_pids() != before
