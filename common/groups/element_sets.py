@@ -6,6 +6,7 @@ compared in full. So any rows are right, and those of an honest peer are fast.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,10 +46,10 @@ def merged(parts: Sequence[Elements]) -> Elements:
 
 def rows_up_to(elements: Elements, bound: bytes) -> int:
     """How many rows of a sorted array are at most `bound`, by as many bytes as it has."""
-    if not len(elements):
-        return 0
-    row = np.frombuffer(bound, dtype=np.uint8).reshape(1, -1)
-    return int(np.searchsorted(_whole(elements[:, : len(bound)]), _whole(row), side="right")[0])
+    # Few rows are looked at; those of a wider array would all be copied to be searched by numpy.
+    return bisect_right(
+        range(len(elements)), bound, key=lambda row: elements[row, : len(bound)].tobytes()
+    )
 
 
 def union(a: Elements, b: Elements) -> Elements:
