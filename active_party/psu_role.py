@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train") -> UnionView:
     """Take the active party's part in the union; what both have done before is not done again."""
-    group, keys, ids, peer = work.group, work.keys, work.ids, work.peer_size
+    group, keys, ids = work.group, work.keys, work.ids
+    peer, peer_rows = work.peer_size, work.peer_share
     s1, s2, s3 = keys.first, keys.second, keys.third
     s1s3, s2s3, s1s2s3 = group.product(s1, s3), group.product(s2, s3), group.product(s1, s2, s3)
 
@@ -40,7 +41,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         uids = lanes.start(
             ACTIVE_HASHING, lambda lane: lane.originate_in_order(ids, before=s2, after=s1s3)
         )  # 11
-        lanes.start(PASSIVE_HASHING, lambda lane: lane.answer_in_order(peer, s1s2s3))  # 12
+        lanes.start(PASSIVE_HASHING, lambda lane: lane.answer_in_order(peer_rows, s1s2s3))  # 12
 
         def second_round(lane: Lane) -> StoredSet:
             a, b = ours.result(), theirs.result()

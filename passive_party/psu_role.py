@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train") -> UnionView:
     """Take the passive party's part in the union; what both have done before is not done again."""
-    group, keys, ids, peer = work.group, work.keys, work.ids, work.peer_size
+    group, keys, ids = work.group, work.keys, work.ids
+    peer, peer_rows = work.peer_size, work.peer_share
     t1, t2, t3 = keys.first, keys.second, keys.third
     t1t3, t2t3, t1t2t3 = group.product(t1, t3), group.product(t2, t3), group.product(t1, t2, t3)
 
@@ -35,7 +36,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         ours = lanes.start(
             PASSIVE_FIRST_ROUND, lambda lane: lane.originate_shuffled(ids.chunks(), len(ids), t1)
         )  # 5-6
-        lanes.start(ACTIVE_HASHING, lambda lane: lane.answer_in_order(peer, t1t2t3))  # 11
+        lanes.start(ACTIVE_HASHING, lambda lane: lane.answer_in_order(peer_rows, t1t2t3))  # 11
         uids = lanes.start(
             PASSIVE_HASHING, lambda lane: lane.originate_in_order(ids, before=t2, after=t1t3)
         )  # 12
@@ -43,7 +44,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         def second_round(lane: Lane) -> StoredSet:
             a, b = theirs.result(), ours.result()
             count = union_size(a.chunks(), b.chunks(), group.width)
-            return lane.answer_shuffled(count, t2t3)  # 8-10
+            return lane.answer_shuffled(work.total("the union", count), t2t3)  # 8-10
 
         universe = lanes.start(SECOND_ROUND, second_round).result()
         compare_union(link.channel(f"{table}.psu.union"), universe)

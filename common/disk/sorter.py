@@ -118,6 +118,10 @@ class Sorter:
                 self._write_run()
                 self._raise_full_levels()
 
+    def complete(self) -> int:
+        """How many rows it has, when no more will be added."""
+        return self.count
+
     def blocks(self) -> Iterator[Elements]:
         """All rows in ascending order; the sorter cannot be used again."""
         if self._levels:

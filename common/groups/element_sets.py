@@ -23,15 +23,15 @@ def sorted_set(elements: Elements) -> Elements:
 
     Duplicates stay; `is_strictly_increasing` tells.
     """
-    return _repaired(_rows(elements, np.argsort(_prefixes(elements))))
+    return _repaired(_rows(elements, np.argsort(prefixes(elements))))
 
 
 def is_strictly_increasing(elements: Elements) -> bool:
     """Whether the rows are sorted and all different."""
-    prefixes = _prefixes(elements)
-    if (prefixes[1:] < prefixes[:-1]).any():
+    numbers = prefixes(elements)
+    if (numbers[1:] < numbers[:-1]).any():
         return False
-    ties = _ties(prefixes)
+    ties = _ties(numbers)
     return bool(_is_less(_rows(elements, ties - 1), _rows(elements, ties)).all())
 
 
@@ -41,7 +41,7 @@ def merged(parts: Sequence[Elements]) -> Elements:
         return parts[0]
     rows = np.concatenate(parts)
     # The stable sort is the one that merges sorted runs.
-    return _repaired(_rows(rows, np.argsort(_prefixes(rows), kind="stable")))
+    return _repaired(_rows(rows, np.argsort(prefixes(rows), kind="stable")))
 
 
 def rows_up_to(elements: Elements, bound: bytes) -> int:
@@ -56,7 +56,7 @@ def union(a: Elements, b: Elements) -> Elements:
     """Of two strictly increasing arrays, as one."""
     both = np.concatenate((a, b))
     # The stable sort is the one that merges two sorted runs in a single pass.
-    both = _rows(both, np.argsort(_prefixes(both), kind="stable"))
+    both = _rows(both, np.argsort(prefixes(both), kind="stable"))
     # Rows that are in both now follow each other, save where different rows share a prefix.
     return _without_repeats(_repaired(_without_repeats(both)))
 
@@ -71,7 +71,7 @@ def positions(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
     found = np.full(len(elements), -1, dtype=np.int64)
     if len(universe) == 0:
         return found
-    known, wanted = _prefixes(universe), _prefixes(elements)
+    known, wanted = prefixes(universe), prefixes(elements)
     # Looking them up in ascending order keeps the search within the cache.
     order = np.argsort(wanted)
     nearest = np.empty(len(elements), dtype=np.int64)
@@ -91,7 +91,7 @@ def positions(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
     return found
 
 
-def _prefixes(elements: Elements) -> npt.NDArray[np.uint64]:
+def prefixes(elements: Elements) -> npt.NDArray[np.uint64]:
     """Each row's first eight bytes as a number in the same order."""
     return np.ascontiguousarray(elements).view(">u8")[:, 0].astype(np.uint64)
 
@@ -105,14 +105,14 @@ def _whole(elements: Elements) -> npt.NDArray[np.void]:
     return np.ascontiguousarray(elements).view(f"V{elements.shape[1]}")[:, 0]
 
 
-def _ties(prefixes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _ties(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """The rows that have the prefix of the row before."""
-    return 1 + np.flatnonzero(prefixes[1:] == prefixes[:-1])
+    return 1 + np.flatnonzero(numbers[1:] == numbers[:-1])
 
 
 def _repaired(elements: Elements) -> Elements:
     """What is sorted by its prefixes, sorted in full, in place."""
-    ties = _ties(_prefixes(elements))
+    ties = _ties(prefixes(elements))
     if len(ties):
         # Rows of different prefixes keep their order, so all ties can be sorted together.
         tied = np.zeros(len(elements), dtype=bool)
@@ -124,7 +124,7 @@ def _repaired(elements: Elements) -> Elements:
 
 def _without_repeats(elements: Elements) -> Elements:
     """Drop rows that equal the row before."""
-    ties = _ties(_prefixes(elements))
+    ties = _ties(prefixes(elements))
     repeats = ties[_is_equal(_rows(elements, ties - 1), _rows(elements, ties))]
     return np.delete(elements, repeats, axis=0) if len(repeats) else elements
 

@@ -71,8 +71,12 @@ def compare_union(channel: Channel, universe: StoredSet) -> None:
 def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> UnionView:
     """At the end: where in `U` our own are.
 
+    With siblings, the places are those of our rows, the digest that of our range; the sizes are
+    those of the whole.
+
     Raises:
         ProtocolViolation: a UID is not in it, or two are the same.
     """
-    sizes = Sizes(len(own_uids), work.peer_size, len(universe))
+    own = work.total("own size", len(own_uids))
+    sizes = Sizes(own, work.peer_size, work.total("size of the union", len(universe)))
     return UnionView(find_places(work, universe, own_uids), universe.facts.sha256, sizes)

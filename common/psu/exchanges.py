@@ -30,11 +30,13 @@ from florist.common.priority_pool import going_first
 from florist.common.psu.ahead import taken_ahead
 from florist.common.psu.set_stream import (
     receive_chunks,
+    receive_count,
     receive_header,
     require_shuffled,
     rows_per_chunk,
     send_chunk,
     send_header,
+    wrong_count,
 )
 from florist.common.psu.sorted_streams import Ascent, in_chunks
 from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from florist.common.channel.channel import Channel
-    from florist.common.disk.sorter import Sorter
     from florist.common.groups.group import Elements, Exponent
     from florist.common.progress import StepProgress
+    from florist.common.psu.siblings import SetSorter
     from florist.common.psu.work import UnionWork
 
 #: Chunks of an in-order exchange that may be under way at once, at least: both parties always have
@@ -111,39 +113,43 @@ class Lane:
     ) -> StoredSet:
         """Raise, shuffle, send; keep what comes back: raised and shuffled by the peer.
 
-        There are `count` elements in `chunks`.
+        There are `count` elements in `chunks`; with siblings it is they together who do all this.
         """
         out, back = self.exchange.out, self.exchange.back
+        whole = self.work.total(f"{out.label}: elements", count)
         self.progress.expect(count)
-        with self.work.sorting(count) as sorter:
+        with self.work.sorting(out.label, count) as sorter:
             for raised in self._raised(chunks, exponent):
                 sorter.add(raised)
-            send_header(self.channel, out, count)
+            send_header(self.channel, out, sorter.complete())
             for start, chunk in self._numbered(sorter):
                 send_chunk(self.channel, out, start, chunk)
-        receive_header(self.channel, back, count)
-        ascent = Ascent()
+        coming = self._receive_count(back, whole)
+        ascent = self.work.ascent()
         with self.work.storing(out) as writer:
-            for chunk in self.work.executor.checked(self._received(back, count)):
+            for chunk in self.work.executor.checked(self._received(back, coming)):
                 require_shuffled(back, ascent, chunk)
                 writer.append(chunk)
         self.work.journal.check_received(back, writer.tally.facts)
         return self.work.finish(out, writer.tally.facts)
 
     @going_first()
-    def answer_shuffled(self, count: int, exponent: Exponent) -> StoredSet:
-        """Receive a shuffled set of `count`; raise, shuffle, send it back; keep what was sent."""
+    def answer_shuffled(self, whole: int, exponent: Exponent) -> StoredSet:
+        """Receive a shuffled set of `whole`; raise, shuffle, send it back; keep what was sent.
+
+        With siblings it is the set of them all; of it we get and keep what is in our range.
+        """
         out, back = self.exchange.out, self.exchange.back
-        receive_header(self.channel, out, count)
-        self.progress.expect(count)
-        received, given, answered = Tally(), Ascent(), Ascent()
-        with self.work.sorting(count) as sorter:
-            for chunk, raised in self._received_and_raised(out, count, exponent):
+        coming = self._receive_count(out, whole)
+        self.progress.expect(coming)
+        received, given, answered = Tally(), self.work.ascent(), Ascent()
+        with self.work.sorting(out.label, coming) as sorter:
+            for chunk, raised in self._received_and_raised(out, coming, exponent):
                 require_shuffled(out, given, chunk)
                 received.add(chunk)
                 sorter.add(raised)
             self.work.journal.check_received(out, received.facts)
-            send_header(self.channel, back, count)
+            send_header(self.channel, back, sorter.complete())
             with self.work.storing(out) as writer:
                 for start, chunk in self._numbered(sorter):
                     if not answered.goes_on_with(chunk):
@@ -200,6 +206,14 @@ class Lane:
             self.progress.advance(len(raised))
             yield raised
 
+    def _receive_count(self, step: Step, whole: int) -> int:
+        """How many elements of a shuffled set come to us, of `whole` that come to all siblings."""
+        coming = receive_count(self.channel, step)
+        announced = self.work.total(f"{step.label}: coming", coming)
+        if announced != whole:
+            raise wrong_count(step, announced, whole)
+        return coming
+
     def _received(self, step: Step, count: int) -> Iterator[Elements]:
         return receive_chunks(self.channel, step, count, self.work.group.width)
 
@@ -217,7 +231,7 @@ class Lane:
         for raised in self._raised(noted(), exponent, check=True):
             yield under_way.popleft(), raised
 
-    def _numbered(self, sorter: Sorter) -> Iterator[tuple[int, Elements]]:
+    def _numbered(self, sorter: SetSorter) -> Iterator[tuple[int, Elements]]:
         """The sorted set as it travels: chunks, each with the place of its first element."""
         start = 0
         for chunk in in_chunks(sorter.blocks(), rows_per_chunk(self.work.group.width)):

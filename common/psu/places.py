@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from florist.common.disk.sorter import sorting
-from florist.common.errors import ProtocolViolation
+from florist.common.errors import InternalError, ProtocolViolation
 from florist.common.groups.element_sets import positions
 from florist.common.psu.sorted_streams import Ascent, in_chunks, in_step
 from florist.common.psu.stored_sets import StoredSet, writing_set
@@ -57,28 +56,41 @@ class Places:
 def find_places(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Places:
     """Find each own UID in `U`, and store the places in the order of their rows.
 
+    With siblings, `universe` is our range of `U`, and the UIDs, and places, are those of our rows.
+
     Raises:
         ProtocolViolation: one is not in `U`, or two are the same.
     """
-    count, storage = len(own_uids), work.journal.storage
-    with sorting(storage, ROW_BYTES + PLACE_BYTES, work.room, count) as by_row:
+    count, storage, siblings = len(own_uids), work.journal.storage, work.siblings
+    starts = np.array([_first_row(number) for number in range(1, siblings.count)], dtype=np.uint64)
+    with work.sorting("rows", count, ROW_BYTES + PLACE_BYTES, starts) as by_row:
         for rows_and_places in _joined(work, universe, own_uids):
             by_row.add(rows_and_places)
+        found = by_row.complete()
+        if found != count:
+            raise InternalError(f"{found} places were found of {count} elements")
         with writing_set(storage, PLACES) as writer:
             for block in by_row.blocks():
                 writer.append(np.ascontiguousarray(block[:, ROW_BYTES:]))
     return Places(StoredSet(storage, PLACES, PLACE_BYTES, writer.tally.facts))
 
 
+def _first_row(branch: int) -> int:
+    """Its number as it is sorted: the rows of each branch have numbers of their own."""
+    return branch << 48
+
+
 def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterator[Elements]:
-    """The row of each own UID with its place in `U`, in the order of `U`."""
-    width = universe.width
-    with work.sorting(len(own_uids), width + ROW_BYTES) as by_uid:
-        row = 0
+    """The row of each own UID in our range with its place in `U`, in the order of `U`."""
+    width, number = universe.width, work.siblings.number
+    sizes = work.siblings.swap("sizes of ranges", [len(universe)] * work.siblings.count)
+    with work.sorting("uids", len(own_uids), width + ROW_BYTES) as by_uid:
+        row = _first_row(number)
         for chunk in own_uids.chunks():
             by_uid.add(np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))]))
             row += len(chunk)
-        start, ascent = 0, Ascent()
+        by_uid.complete()
+        start, ascent = sum(sizes[:number]), Ascent()
         for uids, records in in_step(universe.chunks(), by_uid.blocks(), width):
             if len(records):
                 wanted = np.ascontiguousarray(records[:, :width])

@@ -43,12 +43,22 @@ def send_chunk(channel: Channel, step: Step, start: int, elements: Elements) -> 
 
 def receive_header(channel: Channel, step: Step, expected: int) -> None:
     """The peer must announce `expected` elements for `step`."""
+    if (announced := receive_count(channel, step)) != expected:
+        raise wrong_count(step, announced, expected)
+
+
+def receive_count(channel: Channel, step: Step) -> int:
+    """How many elements the peer announces for `step`."""
     header = channel.receive(SetHeader)
     _check_step(header.step, step)
-    if header.count != expected:
-        raise ProtocolViolation(
-            f"step {step.label}: the peer announces {header.count} elements instead of {expected}"
-        )
+    return header.count
+
+
+def wrong_count(step: Step, announced: int, expected: int) -> ProtocolViolation:
+    """For the raising."""
+    return ProtocolViolation(
+        f"step {step.label}: the peer announces {announced} elements instead of {expected}"
+    )
 
 
 def receive_chunks(channel: Channel, step: Step, count: int, width: int) -> Iterator[Elements]:

@@ -13,6 +13,7 @@ import numpy as np
 from florist.common.groups.element_sets import (
     intersection_size,
     is_strictly_increasing,
+    prefixes,
     rows_up_to,
     union,
 )
@@ -79,16 +80,23 @@ def in_chunks(blocks: Iterable[Elements], rows: int) -> Iterator[Elements]:
 
 
 class Ascent:
-    """Looks at the blocks of a stream as they pass: are its rows strictly increasing?"""
+    """Looks at the blocks of a stream as they pass: are its rows strictly increasing?
 
-    def __init__(self) -> None:
+    And is each, by its first eight bytes, at least `first` and less than `end`?
+    """
+
+    def __init__(self, first: int = 0, end: int = 1 << 64) -> None:
+        self._range = range(first, end)
         self._last: Elements | None = None
 
     def goes_on_with(self, block: Elements) -> bool:
         """Whether the rows so far and these are."""
+        if not len(block):
+            return True
         joined = block if self._last is None else np.concatenate([self._last, block])
-        self._last = block[-1:].copy() if len(block) else self._last
-        return is_strictly_increasing(joined)
+        self._last = block[-1:].copy()
+        ends = (int(number) for number in prefixes(block[[0, -1]]))
+        return is_strictly_increasing(joined) and all(end in self._range for end in ends)
 
 
 class _Cursor:

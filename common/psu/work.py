@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from florist.common.disk.sorter import sorting
 from florist.common.disk.storage import MemoryStorage
 from florist.common.psu.journal import IDS, Journal, name_of
+from florist.common.psu.siblings import ALONE, share, sorting_together, total, value_cuts
+from florist.common.psu.sorted_streams import Ascent
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from florist.common.messages import Step
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import Keys
+    from florist.common.psu.siblings import Cuts, SetSorter, Siblings
     from florist.common.psu.stored_sets import SetWriter
 
 #: Bytes of memory for a sorter that is given all it wants.
@@ -28,7 +31,7 @@ PLENTY = 1 << 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionWork:
-    """One party's side of one union."""
+    """One party's side of one union, or one branch's part in it."""
 
     executor: Executor
     keys: Keys
@@ -37,6 +40,8 @@ class UnionWork:
     done: frozenset[Step] = field(default=frozenset())
     #: Bytes of memory for each sorter; two may be at work at once.
     room: int = PLENTY
+    #: Who does the rest of it.
+    siblings: Siblings = ALONE
 
     @classmethod
     def in_memory(
@@ -62,8 +67,17 @@ class UnionWork:
 
     @property
     def peer_size(self) -> int:
-        """How many elements the peer's set has, as it announced."""
+        """How many elements the peer's whole set has, as it announced."""
         return self.journal.peer_size
+
+    @property
+    def peer_share(self) -> int:
+        """How many of them, in row order, come to us."""
+        return share(self.peer_size, self.siblings.number, self.siblings.count)
+
+    def total(self, label: str, number: int) -> int:
+        """The sum of what each sibling says; every label once."""
+        return total(self.siblings, label, number)
 
     def store_ids(self, chunks: Iterable[Elements]) -> None:
         """Keep our hashed IDs."""
@@ -72,10 +86,27 @@ class UnionWork:
                 writer.append(chunk)
         self.journal.keep_ids(writer.tally.facts)
 
-    def sorting(self, expected: int, width: int | None = None) -> AbstractContextManager[Sorter]:
-        """A sorter of rows, unless told otherwise of elements."""
-        width = width or self.group.width
-        return sorting(self.journal.storage, width, self.room, expected, self.executor.sorted)
+    def sorting(
+        self, label: str, expected: int, width: int | None = None, cuts: Cuts | None = None
+    ) -> AbstractContextManager[SetSorter]:
+        """A sorter of about `expected` rows, unless told otherwise of elements, by their values.
+
+        With siblings it is one of all of them, and sorts our range of the rows.
+        """
+        storage, row = self.journal.storage, width or self.group.width
+
+        def make(rows: int) -> AbstractContextManager[Sorter]:
+            return sorting(storage, row, self.room, rows, self.executor.sorted)
+
+        if self.siblings.count == 1:
+            return make(expected)
+        ranges = value_cuts(self.siblings.count) if cuts is None else cuts
+        return sorting_together(self.siblings, label, storage, row, ranges, make)
+
+    def ascent(self) -> Ascent:
+        """Looks at elements as they pass: sorted, distinct, and of our range."""
+        ends = [0, *value_cuts(self.siblings.count).tolist(), 1 << 64]
+        return Ascent(ends[self.siblings.number], ends[self.siblings.number + 1])
 
     @contextmanager
     def storing(self, step: Step) -> Iterator[SetWriter]:

@@ -1,0 +1,119 @@
+"""Both parties of Algorithm 1, each as several branches, in one process."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.active_party.psu_role import run_psu as run_active
+from florist.common.channel.in_memory import linked_pair
+from florist.common.data.ids import IdColumn
+from florist.common.disk.storage import MemoryStorage
+from florist.common.errors import FloristError, as_florist_error
+from florist.common.progress import NoProgress
+from florist.common.psu.alignment import UnionView
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.journal import Journal
+from florist.common.psu.keys import Keys
+from florist.common.psu.siblings import Crew, Desk, blocks_dealt
+from florist.common.psu.work import PLENTY, UnionWork
+from florist.passive_party.psu_role import run_psu as run_passive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from florist.common.channel.channel import Link
+    from florist.common.disk.storage import Storage
+    from florist.common.groups.group import Group
+    from florist.common.psu.alignment import Sizes
+
+
+@dataclass(frozen=True)
+class JoinedView:
+    """What the branches of a party have found, as if it had been alone."""
+
+    rank_of_own: npt.NDArray[np.int64]
+    digest: bytes
+    sizes: Sizes
+
+
+def joined(outcomes: Sequence[UnionView | FloristError]) -> JoinedView:
+    """All of these ended well."""
+    for outcome in outcomes:
+        if isinstance(outcome, FloristError):
+            raise outcome
+    views = [outcome for outcome in outcomes if isinstance(outcome, UnionView)]
+    (sizes,) = {view.sizes for view in views}
+    hands = [view.rank_of_own.tolist() for view in views]
+    ranks: list[int] = []
+    for branch, rows in blocks_dealt(sizes.own, len(views)):
+        ranks += hands[branch][:rows]
+        del hands[branch][:rows]
+    assert not any(hands)
+    digest = b"".join(view.digest for view in views)
+    return JoinedView(np.array(ranks, dtype=np.int64), digest, sizes)
+
+
+def dealt(ids: Sequence[bytes], count: int) -> list[list[bytes]]:
+    """The IDs of each branch."""
+    hands: list[list[bytes]] = [[] for _ in range(count)]
+    start = 0
+    for branch, rows in blocks_dealt(len(ids), count):
+        hands[branch] += ids[start : start + rows]
+        start += rows
+    return hands
+
+
+def run_branches(
+    group: Group,
+    ids: tuple[Sequence[bytes], Sequence[bytes]],
+    count: int,
+    *,
+    room: int = PLENTY,
+    make_storage: Callable[[], Storage] = MemoryStorage,
+    links: list[tuple[Link, Link]] | None = None,
+) -> tuple[list[UnionView | FloristError], list[UnionView | FloristError]]:
+    """How each branch of the active party ended, and each of the passive party's."""
+    pairs = links or [linked_pair() for _ in range(count)]
+
+    def start(pool: ThreadPoolExecutor, side: int) -> list[Callable[[], UnionView | FloristError]]:
+        run = (run_active, run_passive)[side]
+        keys, peer_size = Keys.fresh(group), len(ids[1 - side])
+        desks = [Desk() for _ in range(count)]
+
+        def branch(number: int, own: list[bytes]) -> UnionView | FloristError:
+            link = pairs[number][side]
+
+            def check() -> None:
+                if link.failure is not None:
+                    raise link.failure
+
+            executor = LocalExecutor(group)
+            journal = Journal(make_storage(), group.width, b"")
+            journal.begin(b"", b"", peer_size)
+            crew = Crew(number, desks[number], desks, check)
+            work = UnionWork(executor, keys, journal, room=room, siblings=crew)
+            work.store_ids(executor.hashed([IdColumn.from_bytes(own)]))
+            try:
+                return run(link, work, NoProgress())
+            except FloristError as error:
+                for desk in desks:
+                    desk.fail(as_florist_error(error))
+                return error
+
+        hands = dealt(ids[side], count)
+        futures = [pool.submit(branch, number, hand) for number, hand in enumerate(hands)]
+        return [lambda future=future: future.result(timeout=100) for future in futures]  # type: ignore[misc]
+
+    with ThreadPoolExecutor(2 * count) as pool:
+        active, passive = start(pool, 0), start(pool, 1)
+        outcomes = [wait() for wait in active], [wait() for wait in passive]
+    for pair in pairs:
+        for link in pair:
+            link.close()
+    return outcomes
