@@ -63,4 +63,11 @@ def _make_evaluator() -> Callable[
     return evaluate_active
 
 
-ACTIVE = Role("active", wait_for_peer, _make_half, run_psu, _make_evaluator)
+ACTIVE = Role(
+    name="active",
+    home="florist.active_party.role:ACTIVE",
+    connect=wait_for_peer,
+    make_half=_make_half,
+    run_psu=run_psu,
+    make_evaluator=_make_evaluator,
+)

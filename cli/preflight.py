@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from florist.common.align_stage import make_unions
 from florist.common.certificates import inspect
 from florist.common.channel.credentials import NotYet
 from florist.common.config import load_config, split_address
@@ -17,7 +18,6 @@ from florist.common.data.table_ids import TableIds
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError, FloristError
 from florist.common.groups import make_group
-from florist.common.psu.executor import make_executor
 from florist.common.psu.limits import disk_needed
 from florist.common.release import RELEASE
 from florist.common.run_directory import RunDirectory
@@ -123,9 +123,9 @@ def _engine(config: PartyConfig) -> str:
     compute = config.compute
     with (
         closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group,
-        closing(make_executor(compute, group)) as executor,
+        closing(make_unions(config, group, plaintext=False)) as unions,
     ):
-        return f"group {group.name} with {group.engine}, executor {executor.name}"
+        return f"group {group.name} with {unions.engine}, executor {unions.name}"
 
 
 def _run_directory(config: PartyConfig) -> str:
@@ -153,7 +153,8 @@ def _disk_for_aligning(config: PartyConfig) -> int:
         for table in (config.data.train, config.data.test_table)
         if table is not None
     ]
-    return sum(disk_needed(width, size, size, settings.memory_bytes) for size in sizes)
+    limit, branches = settings.memory_bytes, config.agreement.branches
+    return sum(disk_needed(width, size, size, limit, branches) for size in sizes)
 
 
 def _certificates(config: PartyConfig) -> str:

@@ -201,7 +201,13 @@ class Agreement(Section):
         description="What is done to each ID before it is compared. none: nothing; strip: white "
         "space is removed at both ends; strip-lower: that, and A-Z become a-z.",
     )
-
+    branches: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="Number of processes of each party that align together, each with one of the "
+        "peer's: for parties that both have a cluster. More than 1 needs compute.executor ray.",
+    )
     training: TrainingAgreement = Field(
         default=TrainingAgreement(), description="How the model is trained on the union."
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from florist.common import freed_memory
+from florist.common.branches.branched_unions import BranchedUnions
 from florist.common.data.table_ids import TableIds
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError
@@ -21,11 +21,6 @@ from florist.common.messages import PROTOCOL_VERSION
 from florist.common.progress import CountedProgress
 from florist.common.psu.custody import SecretsInMemory
 from florist.common.psu.executor import make_executor
-from florist.common.psu.hashed_ids import hashed_with_dummies
-from florist.common.psu.journal import Journal
-from florist.common.psu.limits import disk_needed, room_for_sorting
-from florist.common.psu.opening import open_union
-from florist.common.psu.work import UnionWork
 from florist.common.release import RELEASE
 from florist.common.run_directory import (
     FORMAT,
@@ -35,19 +30,20 @@ from florist.common.run_directory import (
 )
 from florist.common.stage import Stage
 from florist.common.survival import run_with_peer
+from florist.common.unions import Laps, OwnUnions, UnionTask
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.config import PartyConfig, Table
     from florist.common.data.ids import Ids
+    from florist.common.groups.group import Group
     from florist.common.progress import Progress
-    from florist.common.psu.alignment import UnionView
-    from florist.common.psu.executor import Executor
     from florist.common.role import Role
     from florist.common.run_directory import TableName
     from florist.common.session import Session
     from florist.common.stage import StageOptions
+    from florist.common.unions import UnionDone, Unions
 
 log = logging.getLogger("florist.align")
 
@@ -74,12 +70,15 @@ def align(
         laps.end("read")
         group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
         log.info("group %s, engine %s", group.name, group.engine)
-        with closing(group), closing(make_executor(config.compute, group)) as executor:
+        with (
+            closing(group),
+            closing(make_unions(config, group, plaintext=options.plaintext)) as unions,
+        ):
 
             def work(session: Session) -> None:
                 laps.end("connect")
                 aligner = Aligner(
-                    role, config, executor, session, progress, laps, runs.work("align"), secrets
+                    role, config, unions, session, progress, laps, runs.work("align"), secrets
                 )
                 runs.save_alignments(
                     {
@@ -93,13 +92,26 @@ def align(
         return {table: runs.load_alignment(table) for table in tables}
 
 
+def make_unions(config: PartyConfig, group: Group, *, plaintext: bool) -> Unions:
+    """Who does our unions, as configured; the caller closes it, then the group.
+
+    Raises:
+        ConfigurationError: it cannot be had here; says why.
+    """
+    if config.agreement.branches == 1:
+        return OwnUnions(make_executor(config.compute, group))
+    from florist.common.branches.ray_branches import RayBranches  # noqa: PLC0415 - ray is an extra
+
+    return BranchedUnions(RayBranches(config), group, plaintext=plaintext)
+
+
 @dataclass(frozen=True, slots=True)
 class Aligner:
     """Takes one party's part in the unions of a session."""
 
     role: Role
     config: PartyConfig
-    executor: Executor
+    unions: Unions
     session: Session
     progress: Progress
     laps: Laps
@@ -112,31 +124,22 @@ class Aligner:
 
         The ranks are in the folder, and are to be read before it is dropped.
         """
-        counted = CountedProgress(self.progress, self.session.count_work)
-        work = self._open(table, len(ids), fingerprint)
-        if work.journal.ids is None:
-            with counted.step(f"hashing our IDs ({table})") as step:
-                dummies = self.config.alignment.dummies
-                work.store_ids(hashed_with_dummies(self.executor, ids, dummies, step))
-        self.laps.end("hash")
-        view = self.role.run_psu(self.session, work, counted, table)
-        self.laps.end("union")
-        summary = self._summary(len(ids), fingerprint, view)
-        return Alignment(summary, partial(view.places.parts, len(ids)))
-
-    def _open(self, table: TableName, rows: int, fingerprint: str) -> UnionWork:
-        """Where both are with this union."""
-        settings, group = self.config.alignment, self.executor.group
-        size = rows + settings.dummies
-        storage = FolderStorage(self.folder / table)
-        journal = Journal(storage, group.width, self._identity(table, fingerprint))
-        channel = self.session.channel(f"{table}.psu.opening")
-        held, done = open_union(channel, group, journal, self.secrets.held.get(table), size)
-        self.secrets.held[table] = held
-        limit = settings.memory_bytes
-        storage.require(disk_needed(group.width, size, journal.peer_size, limit))
-        room = room_for_sorting(limit, self.executor.memory)
-        return UnionWork(self.executor, held.keys, journal, done, room)
+        done = self.unions.run(
+            UnionTask(
+                role=self.role,
+                config=self.config,
+                session=self.session,
+                progress=CountedProgress(self.progress, self.session.count_work),
+                laps=self.laps,
+                table=table,
+                ids=ids,
+                identity=self._identity(table, fingerprint),
+                folder=self.folder,
+                secrets=self.secrets,
+            )
+        )
+        summary = self._summary(len(ids), fingerprint, done)
+        return Alignment(summary, partial(done.view.places.parts, len(ids)))
 
     def _identity(self, table: TableName, fingerprint: str) -> bytes:
         """Of what is to be aligned with whom: another one begins anew."""
@@ -153,8 +156,8 @@ class Aligner:
         )
         return sha256(json.dumps(parts).encode()).digest()
 
-    def _summary(self, rows: int, fingerprint: str, view: UnionView) -> AlignmentSummary:
-        config, traffic = self.config, self.session.traffic
+    def _summary(self, rows: int, fingerprint: str, done: UnionDone) -> AlignmentSummary:
+        config, traffic, view = self.config, self.session.traffic, done.view
         return AlignmentSummary(
             format=FORMAT,
             release=RELEASE,
@@ -163,7 +166,7 @@ class Aligner:
             peer=config.party.peer,
             finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
             agreement=config.agreement.model_dump(mode="json"),
-            engine=self.executor.group.engine,
+            engine=self.unions.engine,
             rows=rows,
             table_fingerprint=fingerprint,
             own_dummies=config.alignment.dummies,
@@ -173,8 +176,8 @@ class Aligner:
             shared_size=view.sizes.shared,
             union_sha256=view.digest.hex(),
             seconds=dict(self.laps.seconds),
-            bytes_sent=traffic.sent,
-            bytes_received=traffic.received,
+            bytes_sent=traffic.sent + done.sent,
+            bytes_received=traffic.received + done.received,
         )
 
 
@@ -194,16 +197,3 @@ def _read_all(config: PartyConfig) -> dict[TableName, TableIds]:
         read[name] = TableIds(table, config.agreement.id_normalisation, storage)
         log.info("%s IDs read from the %s table", f"{len(read[name]):,}", name)
     return read
-
-
-class Laps:
-    """Wall-clock seconds of each part; a part that comes again adds up."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def end(self, part: str) -> None:
-        now = time.monotonic()
-        self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self._last, 3)
-        self._last = now

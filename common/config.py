@@ -410,6 +410,14 @@ class Compute(Section):
         description="Worker processes on the Ray cluster, with one core each; 0 stands for as many "
         "as it has cores.",
     )
+    ray_branch_port: int = Field(
+        default=0,
+        ge=0,
+        le=65_000,
+        description="With agreement.branches above 1, at the active party: branch k listens at "
+        "this port plus k, on whichever node of the Ray cluster it runs, and the peer's nodes must "
+        "reach it there. 0 takes any free ports.",
+    )
 
 
 class Patience(Section):
@@ -581,6 +589,14 @@ class PartyConfig(Section):
         description="What both parties must have alike. They compare it before anything else and "
         "stop at a difference.",
     )
+
+    @check_field("agreement")
+    @classmethod
+    def _can_have_branches(cls, agreement: Agreement, info: ValidationInfo) -> Agreement:
+        compute = info.data.get("compute")
+        if agreement.branches > 1 and compute is not None and compute.executor != "ray":
+            raise ValueError("branches above 1 run on a Ray cluster: set compute.executor to ray")
+        return agreement
 
 
 def load_config(path: Path) -> PartyConfig:

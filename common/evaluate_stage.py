@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from florist.common.align_stage import Aligner, Laps
+from florist.common.align_stage import Aligner
 from florist.common.bundle import ActiveBundle, compare_bundles, load_bundle
 from florist.common.data.id_check import fingerprint
 from florist.common.data.ids import quick_digests
@@ -41,6 +41,7 @@ from florist.common.training.devices import pick_device, set_threads
 from florist.common.training.feed import Membership
 from florist.common.training.secret_draws import SecretDraws
 from florist.common.training.synthetic_features import FEATURE_STRATEGIES
+from florist.common.unions import Laps, OwnUnions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -307,7 +308,7 @@ def _align(meeting: _Meeting, table: _Table, count: int) -> EvaluationUnion:
     aligner = Aligner(
         meeting.role,
         config,
-        LocalExecutor(meeting.group),
+        OwnUnions(LocalExecutor(meeting.group)),
         meeting.session,
         meeting.progress,
         Laps(),

@@ -101,6 +101,16 @@ class UnionTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class UnionBranches:
+    """The sender's branches are ready."""
+
+    #: host:port where each listens; none if they dial.
+    addresses: tuple[str, ...]
+    #: The sender's part of the name by which branches of the two know each other.
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SetHeader:
     """`count` elements of `step` follow in chunks."""
 
@@ -255,6 +265,7 @@ Message = (
     | Goodbye
     | UnionOpening
     | UnionTerms
+    | UnionBranches
     | SetHeader
     | SetChunk
     | UnionDigest

@@ -27,6 +27,8 @@ class Role:
     """One of the two. Stages are written once, over this."""
 
     name: RoleName
+    #: Where another process finds it: `module:name`.
+    home: str
     #: Meets the peer, with mutual TLS unless `plaintext`, within so many seconds; the link ends
     #: with the context.
     connect: Callable[[PartyConfig, bool, float], AbstractContextManager[Link]]

@@ -61,4 +61,11 @@ def _make_evaluator() -> Callable[
     return evaluate_passive
 
 
-PASSIVE = Role("passive", dial_peer, _make_half, run_psu, _make_evaluator)
+PASSIVE = Role(
+    name="passive",
+    home="florist.passive_party.role:PASSIVE",
+    connect=dial_peer,
+    make_half=_make_half,
+    run_psu=run_psu,
+    make_evaluator=_make_evaluator,
+)

@@ -72,6 +72,7 @@ class Envelope(_message.Message):
     UNION_DIGEST_FIELD_NUMBER: _builtins.int
     UNION_OPENING_FIELD_NUMBER: _builtins.int
     UNION_TERMS_FIELD_NUMBER: _builtins.int
+    UNION_BRANCHES_FIELD_NUMBER: _builtins.int
     TRAINING_OPENING_FIELD_NUMBER: _builtins.int
     NONCE_REVEAL_FIELD_NUMBER: _builtins.int
     EMBEDDING_BLOCK_FIELD_NUMBER: _builtins.int
@@ -98,6 +99,8 @@ class Envelope(_message.Message):
     def union_opening(self) -> Global___UnionOpening: ...
     @_builtins.property
     def union_terms(self) -> Global___UnionTerms: ...
+    @_builtins.property
+    def union_branches(self) -> Global___UnionBranches: ...
     @_builtins.property
     def training_opening(self) -> Global___TrainingOpening: ...
     @_builtins.property
@@ -126,6 +129,7 @@ class Envelope(_message.Message):
         union_digest: Global___UnionDigest | None = ...,
         union_opening: Global___UnionOpening | None = ...,
         union_terms: Global___UnionTerms | None = ...,
+        union_branches: Global___UnionBranches | None = ...,
         training_opening: Global___TrainingOpening | None = ...,
         nonce_reveal: Global___NonceReveal | None = ...,
         embedding_block: Global___EmbeddingBlock | None = ...,
@@ -135,11 +139,11 @@ class Envelope(_message.Message):
         evaluation_opening: Global___EvaluationOpening | None = ...,
         evaluation_summary: Global___EvaluationSummary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "bundle_offer", "evaluation_opening", "evaluation_summary"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "bundle_offer", "evaluation_opening", "evaluation_summary"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -311,6 +315,36 @@ class UnionTerms(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnionTerms: _TypeAlias = UnionTerms  # noqa: Y015
+
+@_typing.final
+class UnionBranches(_message.Message):
+    """Then, where the agreement says that each party has several branches, from both sides: they are
+    ready.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    nonce: _builtins.bytes
+    """The sender's part of the name by which branches of the two know each other."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """host:port where each of the sender's branches listens, in their order; none if they dial."""
+
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        nonce: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "nonce", b"nonce"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnionBranches: _TypeAlias = UnionBranches  # noqa: Y015
 
 @_typing.final
 class SetHeader(_message.Message):

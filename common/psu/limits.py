@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 
 import pyarrow as pa
 
 from florist.common.disk.sorter import rows_on_disk
 from florist.common.psu.places import PLACE_BYTES, ROW_BYTES
+from florist.common.psu.siblings import BLOCK_ROWS
 
 log = logging.getLogger("florist.align")
 
@@ -47,20 +49,32 @@ def _share(limit: int, taken: int) -> int:
     return min(max(limit - taken, LEAST) // 2, max(limit // 8, LEAST // 2))
 
 
+def _largest_share(size: int, branches: int) -> int:
+    """Rows of a branch at most: blocks of rows, or a range of values, of which some have more."""
+    mean = size / branches
+    return math.ceil(mean + 8 * math.sqrt(mean)) + BLOCK_ROWS
+
+
 def resident_bytes() -> int:
     """Memory that this process has now."""
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no file on a disk
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def disk_needed(width: int, own: int, peer: int, limit: int) -> int:
+def disk_needed(width: int, own: int, peer: int, limit: int, branches: int = 1) -> int:
     """Bytes on disk at most, for a union of sets of these sizes, of elements of `width` bytes.
 
     Kept to go on from after a loss: our hashed IDs, their UIDs, both sets after the first round,
     the union. Of the places in it, the result. For a time beside them: the sets being sorted,
     within `limit` bytes of memory; at the end, our UIDs with their rows, and rows with places. The
     digests of our IDs, sorted before all else, take less.
+
+    With `branches`, it is what each of them needs, with what waits for its siblings.
     """
+    if branches > 1:
+        own, peer = (_largest_share(size, branches) for size in (own, peer))
+        waiting = (width + ROW_BYTES) * (own + peer)
+        return waiting + disk_needed(width, own, peer, limit)
     room = _share(limit, PROGRAM + RESERVE)
 
     def sorted_rows(width: int, rows: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import Step, UnionOpening, UnionTerms
@@ -15,7 +15,6 @@ from florist.common.psu.keys import Keys
 if TYPE_CHECKING:
     from florist.common.channel.channel import Channel
     from florist.common.groups.group import Group
-    from florist.common.psu.journal import Journal
 
 log = logging.getLogger("florist.align")
 
@@ -34,8 +33,28 @@ _FIRST_STEPS = frozenset(
 )
 
 
+class UnionRecord(Protocol):
+    """What there is of a union that was begun before: a `Journal`, or what stands for several."""
+
+    @property
+    def token(self) -> bytes: ...
+
+    @property
+    def finished(self) -> list[int]: ...
+
+    @property
+    def peer_size(self) -> int: ...
+
+    @property
+    def sealed(self) -> bytes: ...
+
+    def drop_unsound(self) -> bool: ...
+
+    def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None: ...
+
+
 def open_union(
-    channel: Channel, group: Group, journal: Journal, held: Held | None, size: int
+    channel: Channel, group: Group, journal: UnionRecord, held: Held | None, size: int
 ) -> tuple[Held, frozenset[Step]]:
     """Agree with the peer on where to go on; return the secrets, and the exchanges both have done.
 

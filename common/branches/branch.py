@@ -1,0 +1,334 @@
+"""A branch: a process of a party that does its part of a union with a branch of the peer.
+
+The party's own process, its head, has agreed with the peer's on all that is to be agreed on. It
+gives each branch its orders, its IDs and the secrets, and takes the places of its rows from it.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import socket
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from florist.common import freed_memory
+from florist.common.branches.progress import NotedProgress
+from florist.common.config import Tls
+from florist.common.disk.storage import FolderStorage
+from florist.common.errors import FloristError, InternalError, PeerLost, as_florist_error
+from florist.common.groups import make_group
+from florist.common.progress import CountedProgress
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.journal import IDS, Journal
+from florist.common.psu.limits import disk_needed, room_for_sorting
+from florist.common.psu.places import PLACE_BYTES
+from florist.common.psu.siblings import Crew, Desk
+from florist.common.psu.stored_sets import writing_set
+from florist.common.psu.work import UnionWork
+from florist.common.release import RELEASE
+from florist.common.session import Patience, Session, make_hello
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from florist.common.branches.progress import StepState
+    from florist.common.config import PartyConfig
+    from florist.common.data.ids import IdColumn
+    from florist.common.messages import Step
+    from florist.common.psu.alignment import Sizes
+    from florist.common.psu.keys import Keys
+    from florist.common.psu.places import Places
+    from florist.common.psu.siblings import Sibling
+    from florist.common.psu.stored_sets import SetWriter
+    from florist.common.role import Role
+    from florist.common.run_directory import TableName
+
+#: Seconds for the peer's branch to come: it was sent at the same moment.
+CONNECT = 30.0
+
+#: Places that are given at once.
+PLACES_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a branch keeps one union, and of what."""
+
+    folder: Path
+    identity: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a branch has of a union that was begun before."""
+
+    #: Names it; empty if there is none.
+    token: bytes
+    #: The first steps of the exchanges that it has finished.
+    finished: tuple[int, ...]
+    has_ids: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TlsContents:
+    """What is in the files of mutual TLS."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, files: Tls) -> TlsContents:
+        """Read; the files were checked before."""
+        return cls(
+            files.authority.read_bytes(), files.certificate.read_bytes(), files.key.read_bytes()
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Order:
+    """What a branch is to do in one attempt at a union."""
+
+    #: Of the role.
+    home: str
+    config: PartyConfig
+    #: None for plain text.
+    tls: TlsContents | None
+    table: TableName
+    record: Record
+    number: int
+    count: int
+    #: Names the union; and this attempt at it, among siblings.
+    token: bytes
+    attempt: bytes
+    #: Whether it goes on with what it has, and the exchanges that are done.
+    goes_on: bool
+    done: frozenset[Step]
+    keys: Keys
+    #: Of both parties' whole sets.
+    size: int
+    peer_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a branch found: its part of what a party alone would have."""
+
+    sizes: Sizes
+    #: Of its range of the union.
+    digest: bytes
+    sent: int
+    received: int
+
+
+class Branch:
+    """Takes orders from the head, one attempt after the other; called from several threads."""
+
+    def __init__(self, group: str, engine: str, cores: int) -> None:
+        """Raises ConfigurationError where the group cannot work here."""
+        freed_memory.give_back()
+        self._group = make_group(group, engine, cores)
+        self._executor = LocalExecutor(self._group)
+        self._at: _Attempt | None = None
+
+    @property
+    def engine(self) -> str:
+        return self._group.engine
+
+    # -- as the head calls it ----------------------------------------------------------------------
+
+    def recall(self, record: Record) -> Memory:
+        """What there is of a union; reads all of it."""
+        journal = self._journal(record)
+        if not journal.token or not journal.drop_unsound():
+            return Memory(b"", (), has_ids=False)
+        return Memory(journal.token, tuple(journal.finished), journal.ids is not None)
+
+    def begin(self, order: Order, members: Sequence[Sibling]) -> None:
+        """Begin an attempt; `members` are all siblings, our own place among them is not used.
+
+        Raises:
+            ConfigurationError: the disk cannot be used.
+        """
+        self.stop("another attempt has begun")
+        journal = self._journal(order.record)
+        if not order.goes_on:
+            journal.begin(order.token, b"", order.peer_size)
+        limit = order.config.alignment.memory_bytes
+        width, sizes = self._group.width, (order.size, order.peer_size)
+        journal.storage.require(disk_needed(width, *sizes, limit, branches=order.count))
+        self._at = _Attempt(order, journal, list(members))
+
+    def take_ids(self, ids: IdColumn) -> int:
+        """More of our IDs, in their order; how many there were."""
+        at = self._attempt
+        if at.ids is None:
+            at.ids = at.writing.enter_context(writing_set(at.journal.storage, IDS))
+        at.ids.append(self._group.hash_ids(ids))
+        return len(ids)
+
+    def end_ids(self) -> None:
+        """There are no more."""
+        at = self._attempt
+        if at.ids is None:
+            at.ids = at.writing.enter_context(writing_set(at.journal.storage, IDS))
+        at.writing.close()
+        at.journal.keep_ids(at.ids.tally.facts)
+
+    def listening_address(self, host: str, first_port: int) -> str:
+        """Where this branch is to listen on this machine."""
+        if first_port:
+            port = first_port + self._attempt.order.number
+        else:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+                probe.bind((host, 0))
+                port = probe.getsockname()[1]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def run(self, address: str, meeting: bytes) -> Finding:
+        """Take our part, with the peer's branch that dials or listens at `address`.
+
+        `meeting` is a name that both heads have given this attempt; the peer's branch has it too.
+        """
+        at, order = self._attempt, self._attempt.order
+        role: Role = pkgutil.resolve_name(order.home)
+        with ExitStack() as stack:
+            config = _at_address(order, address, stack)
+            link = stack.enter_context(
+                role.connect(config, order.tls is None, min(CONNECT, config.patience.connect))
+            )
+            hello = make_hello(
+                role.name,
+                RELEASE,
+                config.agreement.canonical(),
+                f"align-branch-{order.number}-{meeting.hex()}",
+            )
+            times = Patience(config.patience.silence, config.patience.stall)
+            session = stack.enter_context(Session(link, hello, times))
+            at.follow(session)
+            try:
+                return self._run(role, session, at)
+            except BaseException as error:
+                at.desk.fail(as_florist_error(error))
+                raise
+
+    def _run(self, role: Role, session: Session, at: _Attempt) -> Finding:
+        order = at.order
+
+        def check() -> None:
+            if session.failure is not None:
+                raise session.failure
+
+        members = [*at.members]
+        members[order.number] = at.desk
+        work = UnionWork(
+            self._executor,
+            order.keys,
+            at.journal,
+            order.done,
+            room_for_sorting(order.config.alignment.memory_bytes),
+            Crew(order.number, at.desk, members, check),
+        )
+        progress = CountedProgress(at.progress, session.count_work)
+        view = role.run_psu(session, work, progress, order.table)
+        at.places = view.places
+        return Finding(view.sizes, view.digest, session.traffic.sent, session.traffic.received)
+
+    def progress(self) -> dict[str, StepState]:
+        """By the title of each step."""
+        return self._at.progress.snapshot() if self._at is not None else {}
+
+    def places(self, start: int) -> bytes:
+        """Those of our rows from `start` on, as they are stored; some."""
+        places = self._attempt.places
+        if places is None:
+            raise InternalError("a branch was asked for places before it had found them")
+        with places.stored.storage.reading(places.stored.name) as file:
+            file.seek(start * PLACE_BYTES)
+            return file.read(PLACES_AT_ONCE * PLACE_BYTES)
+
+    def stop(self, reason: str) -> None:
+        """End what is under way."""
+        if self._at is not None:
+            self._at.stop(PeerLost(reason))
+
+    def forget(self, record: Record) -> None:
+        """The union is over: nothing of it is kept on disk."""
+        self._at = None
+        FolderStorage(record.folder).clear()
+
+    # -- as siblings do ----------------------------------------------------------------------------
+
+    def desk(self, attempt: bytes) -> Desk:
+        """Ours in that attempt.
+
+        Raises:
+            PeerLost: there is another one now, or none.
+        """
+        if self._at is None or self._at.order.attempt != attempt:
+            raise PeerLost("a branch of ours is in no attempt, or in another one")
+        return self._at.desk
+
+    # ----------------------------------------------------------------------------------------------
+
+    @property
+    def _attempt(self) -> _Attempt:
+        if self._at is None:
+            raise PeerLost("a branch of ours was restarted")
+        return self._at
+
+    def _journal(self, record: Record) -> Journal:
+        return Journal(FolderStorage(record.folder), self._group.width, record.identity)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Attempt:
+    order: Order
+    journal: Journal
+    members: list[Sibling]
+    desk: Desk = field(default_factory=Desk)
+    progress: NotedProgress = field(default_factory=NotedProgress)
+    writing: ExitStack = field(default_factory=ExitStack)
+    ids: SetWriter | None = None
+    places: Places | None = None
+    session: Session | None = None
+    failure: FloristError | None = None
+
+    def follow(self, session: Session) -> None:
+        """The session that ends when this does."""
+        self.session = session
+        if self.failure is not None:
+            session.fail(self.failure)
+
+    def stop(self, error: FloristError) -> None:
+        self.failure = self.failure or error
+        self.desk.fail(error)
+        if self.session is not None:
+            self.session.fail(error)
+        with suppress(FloristError):  # IDs that are half written are dropped
+            self.writing.__exit__(type(error), error, None)
+
+
+def _at_address(order: Order, address: str, stack: ExitStack) -> PartyConfig:
+    """The party's configuration with another address; TLS's files are in memory."""
+    tls = None if order.tls is None else _in_memory(order.tls, stack)
+    network = order.config.network.model_copy(update={"address": address, "tls": tls})
+    return order.config.model_copy(update={"network": network})
+
+
+def _in_memory(contents: TlsContents, stack: ExitStack) -> Tls:
+    def path(name: str, content: bytes) -> Path:
+        handle = os.memfd_create(name, os.MFD_CLOEXEC)
+        stack.callback(os.close, handle)
+        os.fchmod(handle, 0o600)
+        os.write(handle, content)
+        return Path(f"/proc/self/fd/{handle}")
+
+    return Tls(
+        authority=path("authority", contents.authority),
+        certificate=path("certificate", contents.certificate),
+        key=path("key", contents.key),
+    )

@@ -1,0 +1,403 @@
+"""A party's head: has its branches do a union together.
+
+The head speaks with the peer's head, in the session. They agree on where to go on and under which
+secrets, as parties alone do, and on how their branches meet. All else is between branches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from florist.common.branches.branch import Memory, Order, Record, TlsContents
+from florist.common.branches.progress import Mirror
+from florist.common.config import split_address
+from florist.common.data.ids import IdColumn
+from florist.common.disk.storage import FolderStorage
+from florist.common.errors import (
+    FloristError,
+    InternalError,
+    PeerLost,
+    ProtocolViolation,
+    TransportError,
+)
+from florist.common.messages import UnionBranches
+from florist.common.psu.alignment import UnionView
+from florist.common.psu.hashed_ids import random_ids
+from florist.common.psu.journal import Journal
+from florist.common.psu.opening import open_union
+from florist.common.psu.places import PLACE_BYTES, PLACES, Places
+from florist.common.psu.siblings import BLOCK_ROWS, blocks_dealt
+from florist.common.psu.stored_sets import StoredSet, writing_set
+from florist.common.unions import UnionDone, UnionTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from florist.common.branches.branch import Finding
+    from florist.common.branches.progress import StepState
+    from florist.common.channel.channel import Channel
+    from florist.common.groups.group import Group
+    from florist.common.session import Session
+
+log = logging.getLogger("florist.align")
+
+_NONCE_BYTES = 16
+
+#: Seconds between two looks at how far branches are.
+_LOOK = 1.0
+#: Seconds for the peer to say why, when all that we see is that connections broke.
+_GRACE = 2.0
+#: Seconds for branches to end what they do when they are told to stop.
+_STOPPING = 40.0
+
+
+class RemoteBranch(Protocol):
+    """A `Branch` in another process."""
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
+        """What its method gives, or raises.
+
+        Raises:
+            PeerLost: the process was lost.
+        """
+        ...
+
+    def begin(self, order: Order) -> None:
+        """As `Branch.begin`, with its siblings."""
+        ...
+
+    def host(self) -> str:
+        """The address of the machine that it is on, for the peer's branches."""
+        ...
+
+
+class Cluster(Protocol):
+    """Where branches run."""
+
+    @property
+    def engine(self) -> str:
+        """Of theirs."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    def branches(self) -> Sequence[RemoteBranch]:
+        """All of them, each there and able to work; for one attempt at a union.
+
+        Raises:
+            ConfigurationError: they are not.
+        """
+        ...
+
+    def close(self) -> None:
+        """End them."""
+        ...
+
+
+class BranchedUnions:
+    """Unions by branches, `agreement.branches` of them."""
+
+    def __init__(self, cluster: Cluster, group: Group, *, plaintext: bool) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._plaintext = plaintext
+
+    @property
+    def engine(self) -> str:
+        return self._cluster.engine
+
+    @property
+    def name(self) -> str:
+        return self._cluster.name
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def run(self, task: UnionTask) -> UnionDone:
+        branches = self._cluster.branches()
+        with ThreadPoolExecutor(2 * len(branches), thread_name_prefix="branch") as threads:
+            return _Attempt(task, self._group, branches, threads, self._plaintext).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One attempt at a union."""
+
+    task: UnionTask
+    group: Group
+    branches: Sequence[RemoteBranch]
+    threads: ThreadPoolExecutor
+    plaintext: bool
+
+    def run(self) -> UnionDone:
+        task, count = self.task, len(self.branches)
+        folder = task.folder / task.table
+        records = [Record(folder / f"branch-{number}", task.identity) for number in range(count)]
+        memories: list[Memory] = self._each("recall", [(record,) for record in records])
+        journal = Journal(FolderStorage(folder), self.group.width, task.identity)
+        joint = JointRecord(journal, memories)
+        channel = task.session.channel(f"{task.table}.psu.opening")
+        kept = task.secrets.held.get(task.table)
+        held, done = open_union(channel, self.group, joint, kept, task.size)
+        task.secrets.held[task.table] = held
+
+        attempt = secrets.token_bytes(_NONCE_BYTES)
+        tls = None if self.plaintext else _tls(task)
+        self._wait(
+            [
+                self.threads.submit(
+                    branch.begin,
+                    Order(
+                        home=task.role.home,
+                        config=task.config,
+                        tls=tls,
+                        table=task.table,
+                        record=records[number],
+                        number=number,
+                        count=count,
+                        token=held.token,
+                        attempt=attempt,
+                        goes_on=joint.goes_on,
+                        done=done,
+                        keys=held.keys,
+                        size=task.size,
+                        peer_size=joint.peer_size,
+                    ),
+                )
+                for number, branch in enumerate(self.branches)
+            ]
+        )
+        try:
+            if not joint.has_ids:
+                self._send_ids()
+            task.laps.end("hash")
+            addresses, meeting = self._meet(channel)
+            findings = self._run_branches(addresses, meeting)
+        except BaseException:
+            self._stop()
+            raise
+        view = self._joined_view(journal, findings)
+        self._each("forget", [(record,) for record in records])
+        task.laps.end("union")
+        return UnionDone(
+            view,
+            sent=sum(finding.sent for finding in findings),
+            received=sum(finding.received for finding in findings),
+        )
+
+    # -- its parts ---------------------------------------------------------------------------------
+
+    def _send_ids(self) -> None:
+        """Each block of our IDs, dummies included, to the branch whose it is."""
+        task = self.task
+        under_way: list[Future[int] | None] = [None] * len(self.branches)
+        with task.progress.step(f"hashing our IDs ({task.table})") as step:
+            step.expect(task.size)
+
+            def settle(number: int) -> None:
+                if (before := under_way[number]) is not None:
+                    step.advance(before.result())
+
+            blocks = blocks_of_ids(task)
+            dealt = blocks_dealt(task.size, len(self.branches))
+            for (number, rows), ids in zip(dealt, blocks, strict=True):
+                assert len(ids) == rows
+                settle(number)  # a branch gets its IDs in order
+                call = self.branches[number].call
+                under_way[number] = self.threads.submit(call, "take_ids", ids)
+            for number in range(len(self.branches)):
+                settle(number)
+        self._each("end_ids", [()] * len(self.branches))
+
+    def _meet(self, channel: Channel) -> tuple[Sequence[str], bytes]:
+        """Where branches meet, and the name by which they know each other."""
+        ours: tuple[str, ...] = ()
+        if self.task.role.name == "active":
+            port = self.task.config.compute.ray_branch_port
+            hosts = [branch.host() for branch in self.branches]
+            ours = tuple(self._each("listening_address", [(host, port) for host in hosts]))
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        channel.send(UnionBranches(ours, nonce))
+        theirs = _checked(channel.receive(UnionBranches), 0 if ours else len(self.branches))
+        both = min(nonce, theirs.nonce) + max(nonce, theirs.nonce)
+        name = hashlib.sha256(b"florist/branches/1" + both).digest()[:_NONCE_BYTES]
+        return ours or theirs.addresses, name
+
+    def _run_branches(self, addresses: Sequence[str], meeting: bytes) -> list[Finding]:
+        runs: list[Future[Finding]] = [
+            self.threads.submit(branch.call, "run", address, meeting)
+            for branch, address in zip(self.branches, addresses, strict=True)
+        ]
+        with Mirror(self.task.progress) as mirror:
+            while any(not run.done() for run in runs):
+                wait([run for run in runs if not run.done()], _LOOK, FIRST_COMPLETED)
+                if (first := _errors(runs)) or self.task.session.failure is not None:
+                    self._stop()
+                    wait(runs, _STOPPING)
+                    raise _reason([*first, *_errors(runs)], self.task.session)
+                self._show(mirror)
+        return [run.result() for run in runs]
+
+    def _show(self, mirror: Mirror) -> None:
+        with suppress(PeerLost):  # whoever does its work is told
+            snapshots: list[dict[str, StepState]] = self._each(
+                "progress", [()] * len(self.branches)
+            )
+            mirror.show(snapshots)
+
+    def _joined_view(self, journal: Journal, findings: Sequence[Finding]) -> UnionView:
+        """As a party alone would have it: with the places of all rows, here."""
+        if len(sizes := {finding.sizes for finding in findings}) != 1:
+            raise InternalError("our branches have found unions of different sizes")
+        whole = sizes.pop()
+        hands = [_Hand(branch) for branch in self.branches]
+        with writing_set(journal.storage, PLACES) as writer:
+            for number, rows in blocks_dealt(whole.own, len(hands)):
+                data = hands[number].take(rows * PLACE_BYTES)
+                writer.append(np.frombuffer(data, dtype=np.uint8).reshape(rows, PLACE_BYTES))
+        places = StoredSet(journal.storage, PLACES, PLACE_BYTES, writer.tally.facts)
+        digest = hashlib.sha256(b"".join(finding.digest for finding in findings)).digest()
+        return UnionView(Places(places), digest, whole)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def _each(self, method: str, arguments: Sequence[tuple[object, ...]]) -> list[Any]:
+        """Of every branch, at once."""
+        return self._wait(
+            [
+                self.threads.submit(branch.call, method, *given)
+                for branch, given in zip(self.branches, arguments, strict=True)
+            ]
+        )
+
+    @staticmethod
+    def _wait(calls: Sequence[Future[Any]]) -> list[Any]:
+        wait(calls)
+        return [call.result() for call in calls]
+
+    def _stop(self) -> None:
+        """End what branches do."""
+
+        def stop(branch: RemoteBranch) -> None:
+            with suppress(FloristError):
+                branch.call("stop", "the party has ended this attempt")
+
+        wait([self.threads.submit(stop, branch) for branch in self.branches], _STOPPING)
+
+
+class JointRecord:
+    """What all branches have of a union, as `open_union` takes it for one party's."""
+
+    def __init__(self, journal: Journal, memories: Sequence[Memory]) -> None:
+        """`journal` is the head's: it has the sealed secrets, and no sets."""
+        self._journal = journal
+        self._memories = memories
+        #: Whether branches go on with what they have.
+        self.goes_on = True
+
+    @property
+    def token(self) -> bytes:
+        ours = self._journal.token
+        return ours if all(memory.token == ours for memory in self._memories) else b""
+
+    def drop_unsound(self) -> bool:
+        """Branches have, when they were asked."""
+        return True
+
+    @property
+    def finished(self) -> list[int]:
+        first, *rest = (set(memory.finished) for memory in self._memories)
+        return sorted(first.intersection(*rest))
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether each branch still has its hashed IDs."""
+        return self.goes_on and all(memory.has_ids for memory in self._memories)
+
+    @property
+    def peer_size(self) -> int:
+        return self._journal.peer_size
+
+    @property
+    def sealed(self) -> bytes:
+        return self._journal.sealed
+
+    def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None:
+        """As `Journal.begin`; branches are told with their orders."""
+        self.goes_on = False
+        self._journal.begin(token, sealed, peer_size)
+
+
+class _Hand:
+    """The places of a branch's rows, in their order."""
+
+    def __init__(self, branch: RemoteBranch) -> None:
+        self._branch = branch
+        self._taken = 0
+        self._rest = b""
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        while len(self._rest) < size:
+            start = (self._taken + len(self._rest)) // PLACE_BYTES
+            if not (more := self._branch.call("places", start)):
+                raise InternalError("a branch has fewer places than rows")
+            self._rest += more
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        self._taken += size
+        return taken
+
+
+def blocks_of_ids(task: UnionTask) -> Iterator[IdColumn]:
+    """Our IDs, then our dummies, in blocks as they are dealt: nothing shows where IDs end."""
+    dummies = task.config.alignment.dummies
+    for ids in task.ids.batches(BLOCK_ROWS):
+        block = ids
+        if missing := min(BLOCK_ROWS - len(ids), dummies):
+            block = IdColumn.joined([ids, random_ids(missing)])
+            dummies -= missing
+        yield block
+    for start in range(0, dummies, BLOCK_ROWS):
+        yield random_ids(min(BLOCK_ROWS, dummies - start))
+
+
+def _tls(task: UnionTask) -> TlsContents | None:
+    files = task.config.network.tls
+    return None if files is None else TlsContents.of(files)
+
+
+def _checked(message: UnionBranches, expected: int) -> UnionBranches:
+    try:
+        for address in message.addresses:
+            split_address(address)
+    except ValueError:
+        raise ProtocolViolation("the peer's branches have addresses that are none") from None
+    if len(message.addresses) != expected or len(message.nonce) != _NONCE_BYTES:
+        raise ProtocolViolation("what the peer says of its branches makes no sense")
+    return message
+
+
+def _errors(runs: Sequence[Future[Finding]]) -> list[BaseException]:
+    return [error for run in runs if run.done() and (error := run.exception()) is not None]
+
+
+def _reason(errors: Sequence[BaseException], session: Session) -> FloristError:
+    """Why an attempt ended: rather what someone said than that a connection broke."""
+    said = [error for error in errors if not isinstance(error, TransportError)]
+    deadline = time.monotonic() + _GRACE
+    while not said and session.failure is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    error = next(iter((*said, session.failure or errors[0])))
+    return error if isinstance(error, FloristError) else InternalError(f"a branch failed: {error}")

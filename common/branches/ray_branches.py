@@ -1,0 +1,288 @@
+"""Branches on a party's own Ray cluster.
+
+Ray places them, one process each, and starts them again when they are lost; a branch that was lost
+ends the attempt, and the next goes on from what branches have on disk. What is said to a branch,
+and between branches, is sealed as it is for workers: see `psu/sealed_jobs.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from florist.common.branches.branch import Branch
+from florist.common.errors import ConfigurationError, FloristError, InternalError, PeerLost
+from florist.common.psu import ray_cluster
+from florist.common.psu.ray_worker import STRANGER, Greeting
+from florist.common.psu.sealed_jobs import Conversation, Introduction, UnsealError
+from florist.common.release import RELEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from florist.common.branches.branch import Order
+    from florist.common.config import PartyConfig
+
+log = logging.getLogger("florist.align")
+
+#: Seconds for all branches to be there.
+PATIENCE = 120.0
+
+#: Calls of the head and of siblings that a branch takes at a time; one runs as long as the union.
+_CALLS = 16
+
+#: Seconds for a sibling to answer.
+_ANSWER = 600.0
+
+_KEY_BYTES = 32
+
+
+class BranchHost:
+    """A branch as a Ray actor."""
+
+    def __init__(self, group: str, engine: str, cores: int) -> None:
+        """As `Branch`."""
+        self._settings = group, engine, cores
+        self._branch: Branch | None = None
+        self._head: tuple[bytes, Conversation] | None = None
+        self._crew: Conversation | None = None
+
+    def introduce(self, head: bytes) -> Greeting:
+        """Begin a conversation with the head whose public half this is, which names it."""
+        greeting = Greeting(public=b"", release=RELEASE, engine="", obstacle="")
+        if self._branch is None:
+            try:
+                self._branch = Branch(*self._settings)
+            except ConfigurationError as error:
+                return {**greeting, "obstacle": str(error)}
+        ours = Introduction()
+        self._head = head, ours.as_worker(head)
+        return {**greeting, "public": ours.public, "engine": self._branch.engine}
+
+    def host(self) -> str:
+        """The address of this machine, as the cluster knows it."""
+        import ray  # noqa: PLC0415 - it is there, as we are on its cluster
+
+        return str(ray.util.get_node_ip_address())
+
+    def begin(self, head: bytes, sealed: bytes, actors: Sequence[Any]) -> bytes:
+        """As `call`, of `Branch.begin`; siblings' handles are no secret, and cannot be sealed."""
+
+        def begin(order: Order, crew_key: bytes) -> None:
+            self._crew = Conversation(crew_key, crew_key)
+            members = [RaySibling(actor, self._crew, order.attempt) for actor in actors]
+            self._own_branch.begin(order, members)
+
+        return self._answer(head, sealed, begin)
+
+    def call(self, head: bytes, method: str, sealed: bytes) -> bytes:
+        """The sealed answer of a method of the branch to sealed arguments, or `STRANGER`."""
+        return self._answer(head, sealed, getattr(self._own_branch, method))
+
+    def call_of_sibling(self, sealed: bytes) -> bytes:
+        """The same for a sibling, of its desk."""
+        if self._crew is None:
+            return STRANGER
+
+        def work(attempt: bytes, method: str, *arguments: object) -> object:
+            return getattr(self._own_branch.desk(attempt), method)(*arguments)
+
+        return _answered(self._crew, sealed, work)
+
+    def _answer(self, head: bytes, sealed: bytes, work: Any) -> bytes:  # noqa: ANN401 - any callable
+        if self._head is None or self._head[0] != head:
+            return STRANGER
+        return _answered(self._head[1], sealed, work)
+
+    @property
+    def _own_branch(self) -> Branch:
+        if self._branch is None:
+            raise PeerLost("a branch of ours was restarted")
+        return self._branch
+
+
+def _answered(conversation: Conversation, sealed: bytes, work: Any) -> bytes:  # noqa: ANN401
+    arguments = pickle.loads(conversation.open(sealed))  # noqa: S301 - sealed by our own party
+    try:
+        answer = True, work(*arguments)
+    except FloristError as error:
+        answer = False, error
+    except Exception as error:  # noqa: BLE001 - the caller is told, sealed; Ray's logs are not
+        answer = False, InternalError(f"in a branch, {type(error).__name__}: {error}")
+    return conversation.seal(pickle.dumps(answer), answers=sealed)
+
+
+def _asked(conversation: Conversation, arguments: tuple[object, ...]) -> bytes:
+    return conversation.seal(pickle.dumps(arguments))
+
+
+def _result(call: Any, conversation: Conversation, sealed: bytes, timeout: float | None) -> Any:  # noqa: ANN401
+    """What a call gives, or raises.
+
+    Raises:
+        PeerLost: the branch is gone.
+    """
+    import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
+
+    try:
+        answer: bytes = ray.get(call, timeout=timeout)
+        if answer == STRANGER:
+            raise PeerLost("a branch of ours was restarted")
+        is_well, result = pickle.loads(conversation.open(answer, answers=sealed))  # noqa: S301
+    except (ray.exceptions.RayTaskError, UnsealError) as error:
+        raise InternalError(f"a branch of ours failed: {error}") from None
+    except ray.exceptions.RayError:
+        raise PeerLost("a branch of ours on the Ray cluster was lost") from None
+    if not is_well:
+        raise result
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RaySibling:
+    """A sibling, as another branch sees it."""
+
+    actor: Any
+    crew: Conversation
+    attempt: bytes
+
+    def tell(self, label: str, sender: int, number: int) -> None:
+        self._call("tell", label, sender, number)
+
+    def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
+        found: tuple[int, bytes] = self._call("rows", label, owner, start)
+        return found
+
+    def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the desk gives it
+        sealed = _asked(self.crew, (self.attempt, method, *arguments))
+        return _result(self.actor.call_of_sibling.remote(sealed), self.crew, sealed, _ANSWER)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RayBranch:
+    """A branch, as the head sees it."""
+
+    actor: Any
+    #: How the branch knows with whom it speaks.
+    head: bytes
+    conversation: Conversation
+    siblings: Sequence[Any]
+    crew_key: bytes
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
+        sealed = _asked(self.conversation, arguments)
+        call = self.actor.call.remote(self.head, method, sealed)
+        return _result(call, self.conversation, sealed, None)  # Ray notices a branch that is gone
+
+    def begin(self, order: Order) -> None:
+        sealed = _asked(self.conversation, (order, self.crew_key))
+        call = self.actor.begin.remote(self.head, sealed, list(self.siblings))
+        _result(call, self.conversation, sealed, _ANSWER)
+
+    def host(self) -> str:
+        import ray  # noqa: PLC0415 - it is there, as we have joined
+
+        try:
+            return str(ray.get(self.actor.host.remote(), timeout=PATIENCE))
+        except ray.exceptions.RayError:
+            raise PeerLost("a branch of ours on the Ray cluster was lost") from None
+
+
+class RayBranches:
+    """Branches with as many cores each as the cluster's nodes allow."""
+
+    def __init__(self, config: PartyConfig) -> None:
+        """Connect, and wait until all branches are there.
+
+        Raises:
+            ConfigurationError: there is no such cluster, or it has no room for them.
+        """
+        count, compute = config.agreement.branches, config.compute
+        self._joined = ray_cluster.join(compute.ray_address, compute.ray_workers)
+        import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
+
+        self._ray = ray
+        self._actors: list[Any] = []
+        try:
+            cores = cores_of_each(_cores_of_nodes(ray), count)
+            remote = ray.remote(BranchHost).options(
+                num_cpus=cores,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=_CALLS,
+                scheduling_strategy="SPREAD",
+            )
+            settings = config.agreement.group, compute.engine, cores
+            self._actors += [remote.remote(*settings) for _ in range(count)]
+            self.engine = ""
+            self.branches()
+        except BaseException:
+            self.close()
+            raise
+        self.name = f"ray, {count} branches of {cores} {'core' if cores == 1 else 'cores'}"
+        log.info("executor %s, engine %s", self.name, self.engine)
+
+    def branches(self) -> Sequence[RayBranch]:
+        introductions = [Introduction() for _ in self._actors]
+        # Tried again by Ray until the branch is there: it may be about to be restarted.
+        calls = [
+            actor.introduce.options(max_task_retries=-1).remote(ours.public)
+            for actor, ours in zip(self._actors, introductions, strict=True)
+        ]
+        try:
+            greetings: list[Greeting] = self._ray.get(calls, timeout=PATIENCE)
+        except self._ray.exceptions.RayError as error:
+            reason = " ".join(str(error).split())[-300:]
+            raise ConfigurationError(
+                f"compute.executor: not all branches are up after {PATIENCE:.0f} s; look at the "
+                f"cluster with `ray status`, then start again: the run goes on ({reason})"
+            ) from None
+        for greeting in greetings:
+            _require(greeting)
+        self.engine = greetings[0]["engine"]
+        crew_key = secrets.token_bytes(_KEY_BYTES)
+        return [
+            RayBranch(
+                actor, ours.public, ours.as_driver(greeting["public"]), self._actors, crew_key
+            )
+            for actor, ours, greeting in zip(self._actors, introductions, greetings, strict=True)
+        ]
+
+    def close(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+        if self._joined:
+            ray_cluster.leave()
+
+
+def _require(greeting: Greeting) -> None:
+    why = greeting["obstacle"]
+    if greeting["release"] != RELEASE:
+        why = f"it has release {greeting['release']} of FLORIST"
+    if why:
+        raise ConfigurationError(
+            f"compute.executor: on a node, {why}; every node of the Ray cluster needs FLORIST "
+            f"{RELEASE} and what it needs, in the environment that Ray was started in"
+        )
+
+
+def _cores_of_nodes(ray: Any) -> list[int]:  # noqa: ANN401 - Ray has no types
+    return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+
+
+def cores_of_each(nodes: Sequence[int], branches: int) -> int:
+    """The most cores that so many branches can have, on nodes with so many cores each.
+
+    Raises:
+        ConfigurationError: there are fewer cores than branches.
+    """
+    for cores in range(max(nodes, default=0), 0, -1):
+        if sum(node // cores for node in nodes) >= branches:
+            return cores
+    raise ConfigurationError(
+        f"agreement.branches: {branches} branches need a core each, and the Ray cluster has "
+        f"{sum(nodes)}; add nodes, or agree on fewer branches"
+    )
