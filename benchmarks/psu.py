@@ -4,6 +4,7 @@
     python benchmarks/psu.py --ids 4194304 --memory-limit 512MB
     python benchmarks/psu.py --ids 1000000 --unequal 1000
     python benchmarks/psu.py --ids 131072 --executor ray --workers 1
+    python benchmarks/psu.py --ids 131072 --executor ray --workers 2 --branches 2
 
 `cpu_s` is what both parties spend from start to exit, with everything: Python's start, reading,
 hashing, validating, sorting, TLS. `raw_s` is the same number of exponentiations in a bare loop over
@@ -12,7 +13,8 @@ Their ratio is what the protocol costs beyond its exponentiations.
 
 With `--executor ray` each party has a cluster of its own on this machine, started and ended with
 it; `cpu_s` then holds that of the cluster's processes too, as far as Ray has waited for their end;
-`process_cpu_s` of each party is what stays with its own process.
+`process_cpu_s` of each party is what stays with its own process, `workers_cpu_s` what its workers
+or branches take, as seen shortly before their end. With `--branches` these align, not the process.
 """
 
 from __future__ import annotations
@@ -26,9 +28,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -40,11 +45,16 @@ from florist.common.groups import make_group
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.run_directory import RunDirectory
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 NAMES = Names(active="bank", passive="telco")
 ROLES = ("active", "passive")
 TIME_LIMIT = 24 * 3600
 #: Seconds between two looks at a party's CPU time.
 LOOK_EVERY = 0.1
+#: Such looks between two at its workers.
+LOOK_AT_WORKERS = 5
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,9 @@ class Usage:
     cpu_s: float
     #: Of its own process alone, without a cluster's.
     process_cpu_s: float
+    #: Of its workers or branches on a cluster: together, and the largest of them.
+    workers_cpu_s: float
+    workers_peak_rss_mb: float
     peak_rss_mb: float
 
 
@@ -69,6 +82,7 @@ class Result:
     group: str
     engine: str
     executor: str
+    branches: int
     wall_s: float
     cpu_s: float
     bytes_sent: int
@@ -80,6 +94,8 @@ class Result:
     wall_per_cpu: float
     cpu_us_per_id: float
     union_s: float
+    #: By the clock, of each part, at the slower party.
+    parts_s: dict[str, float]
     #: CPU seconds, of all and of its own process alone, and peak megabytes of each party.
     parties: dict[str, dict[str, float]]
 
@@ -113,6 +129,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="of each party; 0: all cores")
     parser.add_argument("--executor", default="local", choices=["local", "ray"])
     parser.add_argument("--workers", type=int, default=1, help="of each party, with --executor ray")
+    parser.add_argument("--branches", type=int, default=1, help="of each party, as agreed")
     parser.add_argument("--raw-limit", type=int, default=1 << 20, help="largest bare loop")
     parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
     return parser.parse_args()
@@ -137,6 +154,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         text = text.replace("memory_limit: 2GB", f"memory_limit: {arguments.memory_limit}")
         text = text.replace("executor: local", f"executor: {arguments.executor}")
         text = text.replace("ray_address: auto", "ray_address: local")
+        text = text.replace("branches: 1", f"branches: {arguments.branches}")
         text = text.replace("ray_workers: 0", f"ray_workers: {arguments.workers}")
         path.write_text(text.replace("threads: 0", f"threads: {arguments.threads}"))
     started = time.monotonic()
@@ -159,6 +177,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         group=arguments.group,
         engine=first.engine,
         executor=arguments.executor,
+        branches=arguments.branches,
         wall_s=round(wall, 2),
         cpu_s=round(cpu, 2),
         bytes_sent=sum(summary.bytes_sent for summary in summaries),
@@ -170,10 +189,15 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         wall_per_cpu=round(wall / cpu, 3),
         cpu_us_per_id=round(cpu / (active_ids + arguments.ids) * 1e6, 2),
         union_s=max(summary.seconds["union"] for summary in summaries),
+        parts_s={
+            part: max(summary.seconds[part] for summary in summaries) for part in first.seconds
+        },
         parties={
             role: {
                 "cpu_s": round(usage.cpu_s, 2),
                 "process_cpu_s": round(usage.process_cpu_s, 2),
+                "workers_cpu_s": round(usage.workers_cpu_s, 2),
+                "workers_peak_rss_mb": usage.workers_peak_rss_mb,
                 "peak_rss_mb": usage.peak_rss_mb,
             }
             for role, usage in zip(ROLES, usages, strict=True)
@@ -195,10 +219,21 @@ def run(command: list[str]) -> Usage:
     """
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     watched, alone = psutil.Process(process.pid), 0.0
+    workers: dict[int, float] = {}
+    largest = 0
     # Looked at now and then: at the end only the sum with its children's can be had.
-    while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
+    for look in count():
+        ended = os.wait4(process.pid, os.WNOHANG)
+        if ended[0] != 0:
+            break
         times = watched.cpu_times()
         alone = max(alone, times.user + times.system)
+        if look % LOOK_AT_WORKERS == 0:
+            for worker in workers_of(watched):
+                with suppress(psutil.Error):
+                    times = worker.cpu_times()
+                    workers[worker.pid] = times.user + times.system
+                    largest = max(largest, worker.memory_info().rss)
         time.sleep(LOOK_EVERY)
     _, status, usage = ended
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -206,8 +241,19 @@ def run(command: list[str]) -> Usage:
         process.returncode,
         usage.ru_utime + usage.ru_stime,
         alone,
+        sum(workers.values()),
+        round(largest / 2**20, 1),
         round(usage.ru_maxrss / 1024, 1),
     )
+
+
+def workers_of(party: psutil.Process) -> Iterator[psutil.Process]:
+    """Those of its Ray cluster that work for it."""
+    with suppress(psutil.Error):
+        for process in party.children(recursive=True):
+            with suppress(psutil.Error):
+                if process.name().startswith(("ray::Worker", "ray::Branch")):
+                    yield process
 
 
 def run_both(commands: list[list[str]]) -> list[Usage]:
