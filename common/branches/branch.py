@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florist.common import freed_memory
+from florist.common.branches.orders import Finding, Memory
 from florist.common.branches.progress import NotedProgress
 from florist.common.config import Tls
+from florist.common.data.ids import unpacked_ids
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import FloristError, InternalError, PeerLost, as_florist_error
 from florist.common.groups import make_group
+from florist.common.groups.group import Exponent
 from florist.common.progress import CountedProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import IDS, Journal
+from florist.common.psu.keys import Keys
 from florist.common.psu.limits import disk_needed, room_for_sorting
 from florist.common.psu.places import PLACE_BYTES
 from florist.common.psu.siblings import Crew, Desk
@@ -34,94 +38,19 @@ from florist.common.session import Patience, Session, make_hello
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from florist.common.branches.orders import Order, Record, TlsContents
     from florist.common.branches.progress import StepState
     from florist.common.config import PartyConfig
-    from florist.common.data.ids import IdColumn
-    from florist.common.messages import Step
-    from florist.common.psu.alignment import Sizes
-    from florist.common.psu.keys import Keys
     from florist.common.psu.places import Places
     from florist.common.psu.siblings import Sibling
     from florist.common.psu.stored_sets import SetWriter
     from florist.common.role import Role
-    from florist.common.run_directory import TableName
 
 #: Seconds for the peer's branch to come: it was sent at the same moment.
 CONNECT = 30.0
 
 #: Places that are given at once.
 PLACES_AT_ONCE = 1 << 17
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Where a branch keeps one union, and of what."""
-
-    folder: Path
-    identity: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a branch has of a union that was begun before."""
-
-    #: Names it; empty if there is none.
-    token: bytes
-    #: The first steps of the exchanges that it has finished.
-    finished: tuple[int, ...]
-    has_ids: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TlsContents:
-    """What is in the files of mutual TLS."""
-
-    authority: bytes
-    certificate: bytes
-    key: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, files: Tls) -> TlsContents:
-        """Read; the files were checked before."""
-        return cls(
-            files.authority.read_bytes(), files.certificate.read_bytes(), files.key.read_bytes()
-        )
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Order:
-    """What a branch is to do in one attempt at a union."""
-
-    #: Of the role.
-    home: str
-    config: PartyConfig
-    #: None for plain text.
-    tls: TlsContents | None
-    table: TableName
-    record: Record
-    number: int
-    count: int
-    #: Names the union; and this attempt at it, among siblings.
-    token: bytes
-    attempt: bytes
-    #: Whether it goes on with what it has, and the exchanges that are done.
-    goes_on: bool
-    done: frozenset[Step]
-    keys: Keys
-    #: Of both parties' whole sets.
-    size: int
-    peer_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a branch found: its part of what a party alone would have."""
-
-    sizes: Sizes
-    #: Of its range of the union.
-    digest: bytes
-    sent: int
-    received: int
 
 
 class Branch:
@@ -144,8 +73,9 @@ class Branch:
         """What there is of a union; reads all of it."""
         journal = self._journal(record)
         if not journal.token or not journal.drop_unsound():
-            return Memory(b"", (), has_ids=False)
-        return Memory(journal.token, tuple(journal.finished), journal.ids is not None)
+            return Memory(token=b"", finished=(), has_ids=False)
+        finished, ids = tuple(journal.finished), journal.ids
+        return Memory(token=journal.token, finished=finished, has_ids=ids is not None)
 
     def begin(self, order: Order, members: Sequence[Sibling]) -> None:
         """Begin an attempt; `members` are all siblings, our own place among them is not used.
@@ -162,13 +92,13 @@ class Branch:
         journal.storage.require(disk_needed(width, *sizes, limit, branches=order.count))
         self._at = _Attempt(order, journal, list(members))
 
-    def take_ids(self, ids: IdColumn) -> int:
+    def take_ids(self, count: int, packed: bytes) -> int:
         """More of our IDs, in their order; how many there were."""
         at = self._attempt
         if at.ids is None:
             at.ids = at.writing.enter_context(writing_set(at.journal.storage, IDS))
-        at.ids.append(self._group.hash_ids(ids))
-        return len(ids)
+        at.ids.append(self._group.hash_ids(unpacked_ids(packed, count)))
+        return count
 
     def end_ids(self) -> None:
         """There are no more."""
@@ -226,7 +156,7 @@ class Branch:
         members[order.number] = at.desk
         work = UnionWork(
             self._executor,
-            order.keys,
+            Keys(*map(Exponent, order.keys)),
             at.journal,
             order.done,
             room_for_sorting(order.config.alignment.memory_bytes),
@@ -235,7 +165,10 @@ class Branch:
         progress = CountedProgress(at.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)
         at.places = view.places
-        return Finding(view.sizes, view.digest, session.traffic.sent, session.traffic.received)
+        traffic = session.traffic
+        return Finding(
+            sizes=view.sizes, digest=view.digest, sent=traffic.sent, received=traffic.received
+        )
 
     def progress(self) -> dict[str, StepState]:
         """By the title of each step."""
@@ -277,7 +210,7 @@ class Branch:
     @property
     def _attempt(self) -> _Attempt:
         if self._at is None:
-            raise PeerLost("a branch of ours was restarted")
+            raise PeerLost("a branch of ours was lost")
         return self._at
 
     def _journal(self, record: Record) -> Journal:

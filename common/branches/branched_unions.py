@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from florist.common.branches.branch import Memory, Order, Record, TlsContents
+from florist.common.branches.orders import Memory, Order, Record, TlsContents
 from florist.common.branches.progress import Mirror
 from florist.common.config import split_address
-from florist.common.data.ids import IdColumn
+from florist.common.data.ids import IdColumn, packed_ids
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import (
     FloristError,
@@ -30,21 +30,23 @@ from florist.common.errors import (
     TransportError,
 )
 from florist.common.messages import UnionBranches
+from florist.common.psu import siblings
 from florist.common.psu.alignment import UnionView
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.psu.journal import Journal
 from florist.common.psu.opening import open_union
 from florist.common.psu.places import PLACE_BYTES, PLACES, Places
-from florist.common.psu.siblings import BLOCK_ROWS, blocks_dealt
+from florist.common.psu.siblings import blocks_dealt
 from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.unions import UnionDone, UnionTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from florist.common.branches.branch import Finding
+    from florist.common.branches.orders import Finding
     from florist.common.branches.progress import StepState
     from florist.common.channel.channel import Channel
+    from florist.common.data.ids import Ids
     from florist.common.groups.group import Group
     from florist.common.session import Session
 
@@ -144,7 +146,10 @@ class _Attempt:
     def run(self) -> UnionDone:
         task, count = self.task, len(self.branches)
         folder = task.folder / task.table
-        records = [Record(folder / f"branch-{number}", task.identity) for number in range(count)]
+        records = [
+            Record(folder=folder / f"branch-{number}", identity=task.identity)
+            for number in range(count)
+        ]
         memories: list[Memory] = self._each("recall", [(record,) for record in records])
         journal = Journal(FolderStorage(folder), self.group.width, task.identity)
         joint = JointRecord(journal, memories)
@@ -171,7 +176,7 @@ class _Attempt:
                         attempt=attempt,
                         goes_on=joint.goes_on,
                         done=done,
-                        keys=held.keys,
+                        keys=(held.keys.first, held.keys.second, held.keys.third),
                         size=task.size,
                         peer_size=joint.peer_size,
                     ),
@@ -210,13 +215,14 @@ class _Attempt:
                 if (before := under_way[number]) is not None:
                     step.advance(before.result())
 
-            blocks = blocks_of_ids(task)
+            blocks = blocks_of_ids(task.ids, task.config.alignment.dummies)
             dealt = blocks_dealt(task.size, len(self.branches))
             for (number, rows), ids in zip(dealt, blocks, strict=True):
                 assert len(ids) == rows
                 settle(number)  # a branch gets its IDs in order
                 call = self.branches[number].call
-                under_way[number] = self.threads.submit(call, "take_ids", ids)
+                packed = b"".join(packed_ids([ids]))
+                under_way[number] = self.threads.submit(call, "take_ids", rows, packed)
             for number in range(len(self.branches)):
                 settle(number)
         self._each("end_ids", [()] * len(self.branches))
@@ -360,17 +366,17 @@ class _Hand:
         return taken
 
 
-def blocks_of_ids(task: UnionTask) -> Iterator[IdColumn]:
+def blocks_of_ids(ids: Ids, dummies: int) -> Iterator[IdColumn]:
     """Our IDs, then our dummies, in blocks as they are dealt: nothing shows where IDs end."""
-    dummies = task.config.alignment.dummies
-    for ids in task.ids.batches(BLOCK_ROWS):
-        block = ids
-        if missing := min(BLOCK_ROWS - len(ids), dummies):
-            block = IdColumn.joined([ids, random_ids(missing)])
+    rows = siblings.BLOCK_ROWS
+    for batch in ids.batches(rows):
+        block = batch
+        if missing := min(rows - len(batch), dummies):
+            block = IdColumn.joined([batch, random_ids(missing)])
             dummies -= missing
         yield block
-    for start in range(0, dummies, BLOCK_ROWS):
-        yield random_ids(min(BLOCK_ROWS, dummies - start))
+    for start in range(0, dummies, rows):
+        yield random_ids(min(rows, dummies - start))
 
 
 def _tls(task: UnionTask) -> TlsContents | None:

@@ -8,22 +8,24 @@ and between branches, is sealed as it is for workers: see `psu/sealed_jobs.py`.
 from __future__ import annotations
 
 import logging
-import pickle
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from florist.common.branches.branch import Branch
-from florist.common.errors import ConfigurationError, FloristError, InternalError, PeerLost
+from florist.common.branches.calls import OF_HEAD, OF_SIBLINGS, answered, packed, result
+from florist.common.errors import ConfigurationError, InternalError, PeerLost
 from florist.common.psu import ray_cluster
 from florist.common.psu.ray_worker import STRANGER, Greeting
 from florist.common.psu.sealed_jobs import Conversation, Introduction, UnsealError
 from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from florist.common.branches.branch import Order
+    from florist.common.branches.calls import Signature
+    from florist.common.branches.orders import Order
     from florist.common.config import PartyConfig
 
 log = logging.getLogger("florist.align")
@@ -38,6 +40,8 @@ _CALLS = 16
 _ANSWER = 600.0
 
 _KEY_BYTES = 32
+
+_LOST = "a branch of ours was lost"
 
 
 class BranchHost:
@@ -68,77 +72,70 @@ class BranchHost:
 
         return str(ray.util.get_node_ip_address())
 
-    def begin(self, head: bytes, sealed: bytes, actors: Sequence[Any]) -> bytes:
-        """As `call`, of `Branch.begin`; siblings' handles are no secret, and cannot be sealed."""
+    def call(self, head: bytes, method: str, sealed: bytes, actors: Sequence[Any] = ()) -> bytes:
+        """The sealed answer of a method of the branch to sealed arguments, or `STRANGER`.
 
-        def begin(order: Order, crew_key: bytes) -> None:
-            self._crew = Conversation(crew_key, crew_key)
-            members = [RaySibling(actor, self._crew, order.attempt) for actor in actors]
-            self._own_branch.begin(order, members)
+        `actors` are all siblings, for `begin`: handles of Ray's are no secret, and stay its own.
+        """
+        if self._head is None or self._head[0] != head:
+            return STRANGER
+        branch = self._own_branch
+        work = partial(self._begin, actors) if method == "begin" else getattr(branch, method)
+        return _answered(OF_HEAD[method], self._head[1], sealed, work)
 
-        return self._answer(head, sealed, begin)
-
-    def call(self, head: bytes, method: str, sealed: bytes) -> bytes:
-        """The sealed answer of a method of the branch to sealed arguments, or `STRANGER`."""
-        return self._answer(head, sealed, getattr(self._own_branch, method))
-
-    def call_of_sibling(self, sealed: bytes) -> bytes:
-        """The same for a sibling, of its desk."""
+    def call_of_sibling(self, method: str, sealed: bytes) -> bytes:
+        """The same for a sibling, of our desk."""
         if self._crew is None:
             return STRANGER
 
-        def work(attempt: bytes, method: str, *arguments: object) -> object:
+        def work(attempt: bytes, *arguments: object) -> object:
             return getattr(self._own_branch.desk(attempt), method)(*arguments)
 
-        return _answered(self._crew, sealed, work)
+        return _answered(OF_SIBLINGS[method], self._crew, sealed, work)
 
-    def _answer(self, head: bytes, sealed: bytes, work: Any) -> bytes:  # noqa: ANN401 - any callable
-        if self._head is None or self._head[0] != head:
-            return STRANGER
-        return _answered(self._head[1], sealed, work)
+    def _begin(self, actors: Sequence[Any], order: Order, crew_key: bytes) -> None:
+        self._crew = Conversation(crew_key, crew_key)
+        members = [RaySibling(actor, self._crew, order.attempt) for actor in actors]
+        self._own_branch.begin(order, members)
 
     @property
     def _own_branch(self) -> Branch:
-        if self._branch is None:
-            raise PeerLost("a branch of ours was restarted")
+        assert self._branch is not None, "introduced before it was made"
         return self._branch
 
 
-def _answered(conversation: Conversation, sealed: bytes, work: Any) -> bytes:  # noqa: ANN401
-    arguments = pickle.loads(conversation.open(sealed))  # noqa: S301 - sealed by our own party
-    try:
-        answer = True, work(*arguments)
-    except FloristError as error:
-        answer = False, error
-    except Exception as error:  # noqa: BLE001 - the caller is told, sealed; Ray's logs are not
-        answer = False, InternalError(f"in a branch, {type(error).__name__}: {error}")
-    return conversation.seal(pickle.dumps(answer), answers=sealed)
+def _answered(
+    signature: Signature, conversation: Conversation, sealed: bytes, work: Callable[..., object]
+) -> bytes:
+    answer = answered(signature, work, conversation.open(sealed))
+    return conversation.seal(answer, answers=sealed)
 
 
-def _asked(conversation: Conversation, arguments: tuple[object, ...]) -> bytes:
-    return conversation.seal(pickle.dumps(arguments))
-
-
-def _result(call: Any, conversation: Conversation, sealed: bytes, timeout: float | None) -> Any:  # noqa: ANN401
-    """What a call gives, or raises.
+def _called(
+    signature: Signature,
+    conversation: Conversation,
+    arguments: Sequence[object],
+    call: Callable[[bytes], Any],
+    timeout: float | None,
+) -> Any:  # noqa: ANN401 - as the signature says
+    """What a branch gives to a call, or raises.
 
     Raises:
         PeerLost: the branch is gone.
     """
     import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
 
+    sealed = conversation.seal(packed(signature.takes, arguments))
     try:
-        answer: bytes = ray.get(call, timeout=timeout)
+        answer: bytes = ray.get(call(sealed), timeout=timeout)
         if answer == STRANGER:
-            raise PeerLost("a branch of ours was restarted")
-        is_well, result = pickle.loads(conversation.open(answer, answers=sealed))  # noqa: S301
+            raise PeerLost(_LOST)
+        opened = conversation.open(answer, answers=sealed)
     except (ray.exceptions.RayTaskError, UnsealError) as error:
         raise InternalError(f"a branch of ours failed: {error}") from None
     except ray.exceptions.RayError:
-        raise PeerLost("a branch of ours on the Ray cluster was lost") from None
-    if not is_well:
-        raise result
-    return result
+        raise PeerLost(_LOST) from None
+    return result(signature, opened)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -157,8 +154,9 @@ class RaySibling:
         return found
 
     def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the desk gives it
-        sealed = _asked(self.crew, (self.attempt, method, *arguments))
-        return _result(self.actor.call_of_sibling.remote(sealed), self.crew, sealed, _ANSWER)
+        call = partial(self.actor.call_of_sibling.remote, method)
+        given = (self.attempt, *arguments)
+        return _called(OF_SIBLINGS[method], self.crew, given, call, _ANSWER)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -173,14 +171,16 @@ class RayBranch:
     crew_key: bytes
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        sealed = _asked(self.conversation, arguments)
-        call = self.actor.call.remote(self.head, method, sealed)
-        return _result(call, self.conversation, sealed, None)  # Ray notices a branch that is gone
+        # Without a limit: Ray notices a branch that is gone.
+        call = partial(self.actor.call.remote, self.head, method)
+        return _called(OF_HEAD[method], self.conversation, arguments, call, None)
 
     def begin(self, order: Order) -> None:
-        sealed = _asked(self.conversation, (order, self.crew_key))
-        call = self.actor.begin.remote(self.head, sealed, list(self.siblings))
-        _result(call, self.conversation, sealed, _ANSWER)
+        def call(sealed: bytes) -> Any:  # noqa: ANN401 - Ray's own
+            return self.actor.call.remote(self.head, "begin", sealed, list(self.siblings))
+
+        given = (order, self.crew_key)
+        _called(OF_HEAD["begin"], self.conversation, given, call, _ANSWER)
 
     def host(self) -> str:
         import ray  # noqa: PLC0415 - it is there, as we have joined
@@ -188,7 +188,7 @@ class RayBranch:
         try:
             return str(ray.get(self.actor.host.remote(), timeout=PATIENCE))
         except ray.exceptions.RayError:
-            raise PeerLost("a branch of ours on the Ray cluster was lost") from None
+            raise PeerLost(_LOST) from None
 
 
 class RayBranches:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -94,6 +94,19 @@ class IdColumn:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         moved = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return IdColumn(self.data[np.arange(offsets[-1]) + moved], offsets)
+
+
+def packed_ids(columns: Sequence[IdColumn]) -> list[memoryview]:
+    """The lengths of IDs, then their bytes; one column after the other."""
+    lengths = [np.diff(ids.offsets).astype("<u4").data for ids in columns]
+    return lengths + [ids.data[ids.offsets[0] : ids.offsets[-1]].data for ids in columns]
+
+
+def unpacked_ids(data: bytes | memoryview, count: int) -> IdColumn:
+    """So many IDs again, in one column, which shares the bytes."""
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.frombuffer(data, dtype="<u4", count=count), out=offsets[1:])
+    return IdColumn(np.frombuffer(data, dtype=np.uint8, offset=4 * count), offsets)
 
 
 def _emptied(parts: list[IdColumn]) -> Iterator[IdColumn]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from florist.common.data.ids import packed_ids
 from florist.common.errors import (
     ConfigurationError,
     FloristError,
@@ -32,7 +33,7 @@ from florist.common.priority_pool import PriorityPool, current_rank
 from florist.common.psu import ray_cluster
 from florist.common.psu.ahead import Ahead
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.ray_worker import STRANGER, Worker, packed_ids
+from florist.common.psu.ray_worker import STRANGER, Worker
 from florist.common.psu.sealed_jobs import (
     NONCE_BYTES,
     Introduction,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from florist.common.data.ids import IdColumn
+from florist.common.data.ids import unpacked_ids
 from florist.common.errors import ConfigurationError, ProtocolViolation
 from florist.common.groups import make_group
 from florist.common.groups.element_sets import sorted_set
@@ -20,8 +20,6 @@ from florist.common.psu.sealed_jobs import Conversation, Introduction, Job, Kind
 from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from florist.common.groups.group import Elements, Group
 
 
@@ -85,7 +83,7 @@ def do(job: Job, group: Group) -> bytes:
     """
     match job.kind:
         case Kind.HASH:
-            return group.hash_ids(_ids(job)).tobytes()
+            return group.hash_ids(unpacked_ids(_data(job), job.number)).tobytes()
         case Kind.SORT:
             return sorted_set(_rows(job)).tobytes()
         case Kind.CHECK_AND_RAISE:
@@ -93,19 +91,10 @@ def do(job: Job, group: Group) -> bytes:
     return group.power(_rows(job), Exponent(job.exponent)).tobytes()
 
 
+def _data(job: Job) -> memoryview:
+    (data,) = job.payload
+    return memoryview(data)
+
+
 def _rows(job: Job) -> Elements:
-    (data,) = job.payload
-    return np.frombuffer(data, dtype=np.uint8).reshape(-1, job.number)
-
-
-def packed_ids(columns: Sequence[IdColumn]) -> list[memoryview]:
-    """A job's payload: the lengths of IDs, then their bytes; one column after the other."""
-    lengths = [np.diff(ids.offsets).astype("<u4").data for ids in columns]
-    return lengths + [ids.data[ids.offsets[0] : ids.offsets[-1]].data for ids in columns]
-
-
-def _ids(job: Job) -> IdColumn:
-    (data,) = job.payload
-    offsets = np.zeros(job.number + 1, dtype=np.int64)
-    np.cumsum(np.frombuffer(data, dtype="<u4", count=job.number), out=offsets[1:])
-    return IdColumn(np.frombuffer(data, dtype=np.uint8, offset=4 * job.number), offsets)
+    return np.frombuffer(_data(job), dtype=np.uint8).reshape(-1, job.number)

@@ -59,3 +59,56 @@ def test_a_party_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
         assert active.finish(30) == 130
     _, left = psutil.wait_procs(cluster, timeout=20)
     assert left == []
+
+
+def branched_pair(directory: Path, sample: Sample) -> Workspace:
+    """Both parties have a cluster, and two branches on it."""
+    workspace = Workspace.create(directory, sample)
+    for role in ("active", "passive"):
+        workspace.configure(
+            role,
+            {
+                "agreement.branches": 2,
+                "compute.executor": "ray",
+                "compute.ray_address": "local",
+                "compute.ray_workers": 2,
+                "patience.connect": 120.0,
+                "patience.outage": 120.0,
+            },
+        )
+    return workspace
+
+
+def test_a_branch_is_lost_and_the_union_goes_on(tmp_path: Path) -> None:
+    workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        active.wait_for("steps 3-4.*done", UP)
+        kill_a_worker(active.process.pid, "ray::Branch")
+        assert (active.finish(2 * UP), passive.finish(2 * UP)) == (0, 0)
+    workspace.assert_aligned()
+    assert "a branch of ours was lost" in active.output
+    assert "going on with this union" in active.output
+    assert "is back" in passive.output
+    assert not list((tmp_path / "pair").rglob("branch-*"))
+
+
+def test_branches_of_a_party_that_is_stopped_end_with_it(tmp_path: Path) -> None:
+    workspace = branched_pair(tmp_path / "pair", IdSample(400_000, 400_000, 200_000))
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        active.wait_for("steps 3-4.*started", UP)
+        cluster = psutil.Process(active.process.pid).children(recursive=True)
+        active.signal(signal.SIGTERM)
+        assert active.finish(60) == 130
+        passive.wait_for("the peer stopped: its operator stopped it", UP)
+        passive.signal(signal.SIGTERM)
+        assert passive.finish(60) == 130
+    _, left = psutil.wait_procs(cluster, timeout=20)
+    assert left == []
+
+
+def test_a_branch_cannot_be_had_without_a_core(tmp_path: Path) -> None:
+    workspace = branched_pair(tmp_path / "pair", IdSample(30, 40, 15))
+    workspace.configure("active", {"compute.ray_workers": 1})
+    with workspace.start("active") as active:
+        assert active.finish(UP) == 2
+    assert "2 branches need a core each, and the Ray cluster has 1" in active.output

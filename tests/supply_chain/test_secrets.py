@@ -33,6 +33,7 @@ SHOWN = {
     ("Excess", "key"),  # of a setting
     ("NonceReveal", "nonce"),  # said to be known
     ("UnionTerms", "nonce"),
+    ("UnionBranches", "nonce"),
     ("UnionOpening", "token"),  # names a union
 }
 #: Types that hide what they hold.

@@ -26,18 +26,18 @@ def local_cluster(cores: int) -> Iterator[None]:
         ray_cluster.leave()
 
 
-def worker_pids(above: int | None = None) -> list[int]:
+def worker_pids(above: int | None = None, kind: str = "ray::Worker") -> list[int]:
     """Of the workers of the cluster that this process, or the one above them, has started."""
     return [
         process.pid
         for process in psutil.Process(above).children(recursive=True)
-        if any(part.startswith("ray::Worker") for part in _command(process))
+        if any(part.startswith(kind) for part in _command(process))
     ]
 
 
-def kill_a_worker(above: int | None = None) -> None:
+def kill_a_worker(above: int | None = None, kind: str = "ray::Worker") -> None:
     """As the kernel does when memory is short."""
-    os.kill(worker_pids(above)[0], signal.SIGKILL)
+    os.kill(worker_pids(above, kind)[0], signal.SIGKILL)
 
 
 def object_store_holds(wanted: bytes) -> bool:

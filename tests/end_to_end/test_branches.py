@@ -1,0 +1,189 @@
+"""Both parties align by branches: sessions of heads and of branches over mutual TLS, in threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from florist.active_party.role import ACTIVE
+from florist.cli.sample_data import ClickSample, IdSample
+from florist.common import align_stage
+from florist.common.branches import branch as branch_module
+from florist.common.branches.branched_unions import BranchedUnions
+from florist.common.config import load_config
+from florist.common.data.table_ids import TableIds
+from florist.common.disk.storage import FolderStorage
+from florist.common.errors import FloristError, InternalError, PeerFailed, PeerLost, TransportError
+from florist.common.messages import Step
+from florist.common.progress import NoProgress
+from florist.common.psu import siblings
+from florist.common.stage import StageOptions
+from florist.passive_party.role import PASSIVE
+from tests.support.branch_cluster import ThreadCluster
+from tests.support.parties import ROLES, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from florist.cli.sample_data import Sample
+    from florist.common.config import PartyConfig
+    from florist.common.groups.group import Group
+    from florist.common.role import RoleName
+
+KINDS = {"active": ACTIVE, "passive": PASSIVE}
+
+
+@dataclass
+class Pair:
+    """Two parties with branches."""
+
+    workspace: Workspace
+    clusters: dict[RoleName, ThreadCluster]
+
+    def align(self) -> dict[RoleName, FloristError | None]:
+        """Both to their ends."""
+
+        def one(role: RoleName) -> FloristError | None:
+            config = load_config(self.workspace.config(role))
+            try:
+                align_stage.align(KINDS[role], config, StageOptions(), NoProgress())
+            except FloristError as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(2) as both:
+            runs = {role: both.submit(one, role) for role in ROLES}
+            return {role: run.result(timeout=120) for role, run in runs.items()}
+
+
+@pytest.fixture
+def make_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pair]:
+    monkeypatch.setattr(siblings, "BLOCK_ROWS", 50)
+    clusters: dict[RoleName, ThreadCluster] = {}
+
+    def make_unions(config: PartyConfig, group: Group, *, plaintext: bool) -> BranchedUnions:
+        role: RoleName = "active" if config.party.name == "bank" else "passive"
+        if role not in clusters:
+            clusters[role] = ThreadCluster(config)
+        return BranchedUnions(clusters[role], group, plaintext=plaintext)
+
+    monkeypatch.setattr(align_stage, "make_unions", make_unions)
+
+    def make(sample: Sample, branches: int, **changes: object) -> Pair:
+        workspace = Workspace.create(tmp_path / "pair", sample)
+        for role in ROLES:
+            settings = {
+                "agreement.branches": branches,
+                "compute.executor": "ray",
+                **{key.replace("__", "."): value for key, value in changes.items()},
+            }
+            workspace.configure(role, settings)
+            clusters[role] = ThreadCluster(load_config(workspace.config(role)))
+        return Pair(workspace, clusters)
+
+    return make
+
+
+@pytest.mark.parametrize("branches", [2, 3])
+def test_the_union_is_the_true_one(make_pair: Callable[..., Pair], branches: int) -> None:
+    pair = make_pair(IdSample(701, 450, 200), branches)
+    assert pair.align() == {"active": None, "passive": None}
+    pair.workspace.assert_aligned()
+    summary = pair.workspace.alignment("active").summary
+    assert summary.engine == "of threads"
+    assert summary.bytes_sent > 32 * 701
+    for role in ROLES:
+        assert not list(pair.workspace.run_directory(role).work("align").parent.rglob("branch-*"))
+
+
+def test_with_dummies_and_a_test_table(make_pair: Callable[..., Pair], tmp_path: Path) -> None:
+    pair = make_pair(ClickSample(people=600, evaluation_fraction=0.2), 2, alignment__dummies=130)
+    assert pair.align() == {"active": None, "passive": None}
+    for table in ("train", "test"):
+        ids, ranks, sizes = {}, {}, {}
+        for role in ROLES:
+            runs = pair.workspace.run_directory(role)
+            alignment = runs.load_alignment(table)
+            config = load_config(pair.workspace.config(role)).data
+            source = config.train if table == "train" else config.test_table
+            assert source is not None
+            found = TableIds(source, "strip", FolderStorage(tmp_path))
+            ids[role] = [identifier for batch in found.batches(99) for identifier in batch]
+            ranks[role] = dict(zip(ids[role], alignment.rank_of_row.tolist(), strict=True))
+            sizes[role] = alignment.summary
+            assert alignment.summary.own_size == len(ids[role]) + 130
+        both = set(ids["active"]) & set(ids["passive"])
+        everyone = {**ranks["active"], **ranks["passive"]}
+        assert both
+        assert all(ranks["active"][each] == ranks["passive"][each] for each in both)
+        assert len(set(everyone.values())) == len(everyone)
+        assert sizes["active"].shared_size == len(both)
+        assert sizes["active"].union_size == len(everyone) + 260
+        assert np.max(list(everyone.values())) < sizes["active"].union_size
+
+
+def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -> None:
+    """The exchanges that all branches of both have finished are not done again."""
+    pair = make_pair(IdSample(700, 450, 200), 2, patience__outage=60.0)
+    cluster = pair.clusters["active"]
+    lost: list[int] = []
+
+    def lose(number: int, method: str) -> None:
+        """Once, when the union is there and places are looked for."""
+        if number == 1 and method == "rows" and not lost and has_union(cluster):
+            lost.append(number)
+            raise PeerLost("a branch of ours was lost")
+
+    cluster.before = lose
+    assert pair.align() == {"active": None, "passive": None}
+    pair.workspace.assert_aligned()
+    assert lost
+    first, _, _, last = cluster.orders  # two branches, two attempts
+    assert (first.goes_on, first.done) == (False, frozenset())
+    assert last.goes_on
+    assert Step.SECOND_ROUND in last.done
+    assert first.token == last.token
+    assert first.attempt != last.attempt
+
+
+def has_union(cluster: ThreadCluster) -> bool:
+    """Whether all branches have finished the second round."""
+    return all(
+        Step.SECOND_ROUND in each.branch.recall(order.record).finished
+        for each, order in zip(cluster.branches(), cluster.orders, strict=True)
+    )
+
+
+def test_what_fails_in_a_branch_is_told_to_both(make_pair: Callable[..., Pair]) -> None:
+    pair = make_pair(IdSample(300, 200, 100), 2)
+
+    def fail(number: int, method: str) -> None:
+        if number == 0 and method == "rows":
+            raise InternalError("something is wrong")
+
+    pair.clusters["passive"].before = fail
+    ended = pair.align()
+    assert isinstance(ended["passive"], InternalError)
+    assert "something is wrong" in str(ended["passive"])
+    assert isinstance(ended["active"], PeerFailed | PeerLost)
+
+
+def test_a_branch_does_not_wait_long_for_one_that_does_not_come(
+    make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branch_module, "CONNECT", 1.0)
+    pair = make_pair(IdSample(30, 20, 10), 2)
+
+    def stay_away(number: int, method: str) -> None:
+        if number == 1 and method == "run":
+            raise PeerLost("a branch of ours was lost")
+
+    pair.clusters["passive"].before = stay_away
+    ended = pair.align()
+    assert str(ended["passive"]) == "a branch of ours was lost"
+    assert isinstance(ended["active"], TransportError)

@@ -1,0 +1,85 @@
+"""Branches in threads of this process, in place of a cluster: they meet over real sockets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from florist.common.branches.branch import Branch
+from florist.common.branches.calls import OF_HEAD, answered, packed, result, unpacked
+from florist.common.branches.orders import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from florist.common.config import PartyConfig
+
+
+@dataclass
+class ThreadCluster:
+    """Branches that live as long as it does; what passes is copied as between processes."""
+
+    config: PartyConfig
+    engine: str = "of threads"
+    name: str = "threads"
+    #: The orders that its branches were given, one attempt after the other.
+    orders: list[Order] = field(default_factory=list)
+    #: Called before each call, by the head or a sibling, with the branch's number and the method.
+    before: Callable[[int, str], None] = lambda _number, _method: None
+
+    def __post_init__(self) -> None:
+        agreement = self.config.agreement
+        self._branches = [Branch(agreement.group, "auto", 1) for _ in range(agreement.branches)]
+
+    def branches(self) -> Sequence[ThreadBranch]:
+        return [
+            ThreadBranch(self, number, branch, self._branches)
+            for number, branch in enumerate(self._branches)
+        ]
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@dataclass
+class ThreadBranch:
+    cluster: ThreadCluster
+    number: int
+    branch: Branch
+    siblings: Sequence[Branch]
+
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
+        self.cluster.before(self.number, method)
+        signature = OF_HEAD[method]
+        asked = packed(signature.takes, arguments)
+        return result(signature, answered(signature, getattr(self.branch, method), asked))
+
+    def begin(self, order: Order) -> None:
+        self.cluster.orders.append(order)
+        (copy,) = unpacked([Order], packed([Order], [order]))
+        self.branch.begin(
+            copy,
+            [
+                ThreadSibling(self.cluster, number, branch, order.attempt)
+                for number, branch in enumerate(self.siblings)
+            ],
+        )
+
+    def host(self) -> str:
+        return "127.0.0.1"
+
+
+@dataclass
+class ThreadSibling:
+    cluster: ThreadCluster
+    number: int
+    branch: Branch
+    attempt: bytes
+
+    def tell(self, label: str, sender: int, number: int) -> None:
+        self.cluster.before(self.number, "tell")
+        self.branch.desk(self.attempt).tell(label, sender, number)
+
+    def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
+        self.cluster.before(self.number, "rows")
+        return self.branch.desk(self.attempt).rows(label, owner, start)

@@ -1,0 +1,276 @@
+"""What the head of a party with branches is made of."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from florist.cli.sample_data import IdSample
+from florist.common.branches.branch import Branch
+from florist.common.branches.branched_unions import JointRecord, _checked, blocks_of_ids
+from florist.common.branches.calls import (
+    OF_HEAD,
+    OF_SIBLINGS,
+    Signature,
+    answered,
+    packed,
+    result,
+    unpacked,
+)
+from florist.common.branches.orders import Memory, Order, Record, TlsContents
+from florist.common.branches.progress import Mirror, NotedProgress, StepState
+from florist.common.branches.ray_branches import cores_of_each
+from florist.common.config import load_config
+from florist.common.data.ids import IdColumn
+from florist.common.disk.storage import MemoryStorage
+from florist.common.errors import (
+    AgreementMismatch,
+    ConfigurationError,
+    FloristError,
+    InternalError,
+    PeerFailed,
+    PeerLost,
+    ProtocolViolation,
+)
+from florist.common.messages import Step, UnionBranches
+from florist.common.psu import siblings
+from florist.common.psu.hashed_ids import DUMMY_BYTES
+from florist.common.psu.journal import Journal
+from florist.common.psu.limits import disk_needed
+from florist.common.psu.siblings import Desk
+from tests.support.parties import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from florist.common.progress import StepProgress
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_blocks_are_full_and_tell_nothing_of_where_dummies_begin(rows: int, dummies: int) -> None:
+    ids = [b"%d" % number for number in range(rows)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(siblings, "BLOCK_ROWS", 7)
+        blocks = [list(each) for each in blocks_of_ids(IdColumn.from_bytes(ids), dummies)]
+    everything = [each for block in blocks for each in block]
+    assert everything[:rows] == ids
+    assert len(everything) == rows + dummies
+    assert all(len(each) == DUMMY_BYTES for each in everything[rows:])
+    assert all(len(block) == 7 for block in blocks[:-1])
+    assert len(set(everything)) == len(everything)
+
+
+# -- what was begun before -------------------------------------------------------------------------
+
+
+def record(*memories: Memory) -> JointRecord:
+    journal = Journal(MemoryStorage(), 32, b"\1")
+    journal.begin(b"union", b"sealed", 9)
+    return JointRecord(journal, memories)
+
+
+def test_a_union_goes_on_from_what_all_branches_have() -> None:
+    joint = record(
+        Memory(token=b"union", finished=(3, 5, 11), has_ids=True),
+        Memory(token=b"union", finished=(3, 11, 12), has_ids=True),
+    )
+    assert (joint.token, joint.finished, joint.peer_size) == (b"union", [3, 11], 9)
+    assert joint.has_ids
+    assert joint.goes_on
+
+
+@pytest.mark.parametrize("token", [b"", b"another"])
+def test_one_branch_without_its_part_is_enough_to_begin_anew(token: bytes) -> None:
+    joint = record(
+        Memory(token=b"union", finished=(3,), has_ids=True),
+        Memory(token=token, finished=(), has_ids=False),
+    )
+    assert joint.token == b""
+    joint.begin(b"new", b"sealed", 8)
+    assert not joint.goes_on
+    assert not joint.has_ids
+    assert joint.peer_size == 8
+
+
+# -- what the peer says ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("addresses", "nonce", "expected"),
+    [
+        (("10.0.0.1:7000",), bytes(16), 2),
+        ((), bytes(16), 2),
+        (("10.0.0.1:7000", "10.0.0.1:7001"), bytes(16), 0),
+        (("10.0.0.1:7000", "10.0.0.1"), bytes(16), 2),
+        (("10.0.0.1:7000", "not a host:1"), bytes(16), 2),
+        (("10.0.0.1:7000", "10.0.0.1:7001"), b"", 2),
+    ],
+)
+def test_branches_that_make_no_sense_are_refused(
+    addresses: tuple[str, ...], nonce: bytes, expected: int
+) -> None:
+    with pytest.raises(ProtocolViolation, match="branches"):
+        _checked(UnionBranches(addresses, nonce), expected)
+
+
+def test_branches_that_make_sense_are_taken() -> None:
+    said = UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(16))
+    assert _checked(said, 2) is said
+
+
+# -- where they run --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 64), min_size=1, max_size=20), st.integers(1, 40))
+def test_branches_have_as_many_cores_as_fit(nodes: list[int], branches: int) -> None:
+    if sum(nodes) < branches:
+        with pytest.raises(ConfigurationError, match=r"agreement\.branches"):
+            cores_of_each(nodes, branches)
+        return
+    cores = cores_of_each(nodes, branches)
+    assert sum(node // cores for node in nodes) >= branches
+    assert sum(node // (cores + 1) for node in nodes) < branches
+
+
+def test_sixteen_nodes_are_a_branch_each() -> None:
+    assert cores_of_each([32] * 16, 16) == 32
+
+
+def test_a_branch_needs_its_share_of_the_disk_and_some_more() -> None:
+    alone = disk_needed(32, 10**8, 10**8, 2 * 10**9)
+    each = disk_needed(32, 10**8, 10**8, 2 * 10**9, branches=16)
+    assert alone / 16 < each < alone / 8
+
+
+# -- calls, as bytes -------------------------------------------------------------------------------
+
+
+@given(st.integers(-(2**70), 2**70), st.binary(max_size=99), st.text(max_size=20))
+def test_values_are_packed_and_unpacked(number: int, data: bytes, text: str) -> None:
+    memory = Memory(token=data, finished=(number,), has_ids=True)
+    types = (int, bytes, str, Memory, dict[str, StepState])
+    values = [number, data, text, memory, {text: StepState(3, 2, over=True)}]
+    assert unpacked(types, packed(types, values)) == values
+
+
+def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
+    config = load_config(Workspace.create(tmp_path, IdSample(3, 3, 1)).config("active"))
+    order = Order(
+        home="florist.active_party.role:ACTIVE",
+        config=config,
+        tls=TlsContents(authority=b"\xff", certificate=b"c", key=b"k"),
+        table="train",
+        record=Record(folder=tmp_path, identity=b"\0"),
+        number=1,
+        count=2,
+        token=b"t",
+        attempt=b"a",
+        goes_on=True,
+        done=frozenset({Step.SECOND_ROUND}),
+        keys=(1, 2**255, 3),
+        size=4,
+        peer_size=5,
+    )
+    assert unpacked([Order], packed([Order], [order])) == [order]
+    assert str(2**255) not in repr(order)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PeerLost("gone"),
+        ProtocolViolation("wrong"),
+        PeerFailed("its operator stopped it", returns=True),
+        AgreementMismatch(["one", "other"]),
+    ],
+)
+def test_errors_arrive_as_they_were_raised(error: FloristError) -> None:
+    def fail() -> None:
+        raise error
+
+    signature = Signature((), ())
+    with pytest.raises(type(error)) as raised:
+        result(signature, answered(signature, fail, b""))
+    assert str(raised.value) == str(error)
+    assert raised.value.returns == error.returns
+
+
+def test_other_errors_are_ours() -> None:
+    signature = Signature((int,), (int,))
+    answer = answered(signature, lambda number: 1 // number, packed([int], [0]))
+    with pytest.raises(InternalError, match="in a branch, ZeroDivisionError"):
+        result(signature, answer)
+
+
+def test_what_can_be_called_is_there() -> None:
+    assert all(callable(getattr(Branch, method)) for method in OF_HEAD)
+    assert all(callable(getattr(Desk, method)) for method in OF_SIBLINGS)
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+class Shown:
+    """Notes what people would see."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[StepProgress]:
+        self.lines.append(f"{title} begins")
+        yield self
+        self.lines.append(f"{title} ends")
+
+    def expect(self, total: int) -> None:
+        self.lines.append(f"of {total}")
+
+    def advance(self, done: int) -> None:
+        self.lines.append(f"+{done}")
+
+
+def test_steps_of_several_branches_are_shown_as_one() -> None:
+    shown, first, second = Shown(), NotedProgress(), NotedProgress()
+    with Mirror(shown) as mirror:
+        with first.step("step 3") as own:
+            own.expect(10)
+            own.advance(4)
+            mirror.show([first.snapshot(), second.snapshot()])
+            with second.step("step 3") as other:
+                other.expect(8)
+                other.advance(8)
+            mirror.show([first.snapshot(), second.snapshot()])
+            own.advance(6)
+        mirror.show([first.snapshot(), second.snapshot()])
+        mirror.show([first.snapshot(), second.snapshot()])
+    assert shown.lines == [
+        "step 3 begins",
+        "of 10",
+        "+4",
+        "of 18",
+        "+8",
+        "+6",
+        "step 3 ends",
+    ]
+
+
+def test_a_step_that_fails_is_not_shown_as_done() -> None:
+    shown, only = Shown(), NotedProgress()
+    with pytest.raises(RuntimeError), Mirror(shown) as mirror:  # noqa: PT012 - in its midst
+        with pytest.raises(ValueError, match="no"), only.step("step 3"):
+            raise ValueError("no")
+        mirror.show([only.snapshot()])
+        raise RuntimeError
+    assert shown.lines == ["step 3 begins"]
+
+
+def test_what_tls_needs_is_not_shown() -> None:
+    assert "secret" not in repr(TlsContents(authority=b"a", certificate=b"c", key=b"secret"))
