@@ -5,6 +5,7 @@ FloristError
 │   └── AgreementMismatch  2   the two parties' agreements differ
 ├── TransportError         3   the line, the address or the certificates
 │   └── PeerLost           3   the peer was there and is gone, or is silent
+│       └── BranchLost     3   a process of ours that spoke with the peer is gone
 ├── PeerError              4   the other side
 │   ├── ProtocolViolation  4   it sent what the protocol does not allow
 │   └── PeerFailed         5   it stopped and told us why
@@ -84,6 +85,15 @@ class PeerLost(TransportError):  # noqa: N818
     """The connection was there and is gone, or the peer is silent."""
 
     advice = "Look at the peer's log; start both parties again: the run goes on from where it is."
+
+
+class BranchLost(PeerLost):
+    """A process of this party on its own cluster, which spoke with the peer, is gone."""
+
+    advice = (
+        "Look at this party's own cluster; start both parties again: the run goes on from where it "
+        "is."
+    )
 
 
 class PeerError(FloristError):

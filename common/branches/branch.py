@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import socket
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,13 @@ from florist.common.branches.progress import NotedProgress
 from florist.common.config import Tls
 from florist.common.data.ids import unpacked_ids
 from florist.common.disk.storage import FolderStorage
-from florist.common.errors import FloristError, InternalError, PeerLost, as_florist_error
+from florist.common.errors import (
+    BranchLost,
+    FloristError,
+    InternalError,
+    PeerLost,
+    as_florist_error,
+)
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
 from florist.common.progress import CountedProgress
@@ -29,8 +35,8 @@ from florist.common.psu.journal import IDS, Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.limits import disk_needed, room_for_sorting
 from florist.common.psu.places import PLACE_BYTES
-from florist.common.psu.siblings import Crew, Desk
-from florist.common.psu.stored_sets import writing_set
+from florist.common.psu.siblings import Crew, Desk, share
+from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.work import UnionWork
 from florist.common.release import RELEASE
 from florist.common.session import Patience, Session, make_hello
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from florist.common.config import PartyConfig
     from florist.common.psu.places import Places
     from florist.common.psu.siblings import Sibling
-    from florist.common.psu.stored_sets import SetWriter
+    from florist.common.psu.stored_sets import ArrivingSet
     from florist.common.role import Role
 
 #: Seconds for the peer's branch to come: it was sent at the same moment.
@@ -83,30 +89,27 @@ class Branch:
         Raises:
             ConfigurationError: the disk cannot be used.
         """
-        self.stop("another attempt has begun")
+        self._leave()
         journal = self._journal(order.record)
         if not order.goes_on:
             journal.begin(order.token, b"", order.peer_size)
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
         journal.storage.require(disk_needed(width, *sizes, limit, branches=order.count))
-        self._at = _Attempt(order, journal, list(members))
+        at = _Attempt(order, journal, list(members))
+        if journal.ids is None:
+            rows = share(order.size, order.number, order.count)
+            at.ids = at.files.enter_context(arriving_set(journal.storage, IDS, width, rows))
+        self._at = at
 
     def take_ids(self, count: int, packed: bytes) -> int:
         """More of our IDs, in their order; how many there were."""
-        at = self._attempt
-        if at.ids is None:
-            at.ids = at.writing.enter_context(writing_set(at.journal.storage, IDS))
-        at.ids.append(self._group.hash_ids(unpacked_ids(packed, count)))
+        self._attempt.arriving.append(self._group.hash_ids(unpacked_ids(packed, count)))
         return count
 
     def end_ids(self) -> None:
         """There are no more."""
-        at = self._attempt
-        if at.ids is None:
-            at.ids = at.writing.enter_context(writing_set(at.journal.storage, IDS))
-        at.writing.close()
-        at.journal.keep_ids(at.ids.tally.facts)
+        self._attempt.journal.keep_ids(self._attempt.arriving.end())
 
     def listening_address(self, host: str, first_port: int) -> str:
         """Where this branch is to listen on this machine."""
@@ -142,7 +145,7 @@ class Branch:
             try:
                 return self._run(role, session, at)
             except BaseException as error:
-                at.desk.fail(as_florist_error(error))
+                at.wake(as_florist_error(error))
                 raise
 
     def _run(self, role: Role, session: Session, at: _Attempt) -> Finding:
@@ -161,6 +164,7 @@ class Branch:
             order.done,
             room_for_sorting(order.config.alignment.memory_bytes),
             Crew(order.number, at.desk, members, check),
+            at.ids,
         )
         progress = CountedProgress(at.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)
@@ -190,8 +194,13 @@ class Branch:
 
     def forget(self, record: Record) -> None:
         """The union is over: nothing of it is kept on disk."""
-        self._at = None
+        self._leave()
         FolderStorage(record.folder).clear()
+
+    def close(self) -> None:
+        """End it; what it has on disk stays."""
+        self._leave()
+        self._group.close()
 
     # -- as siblings do ----------------------------------------------------------------------------
 
@@ -199,18 +208,25 @@ class Branch:
         """Ours in that attempt.
 
         Raises:
-            PeerLost: there is another one now, or none.
+            BranchLost: there is another one now, or none.
         """
         if self._at is None or self._at.order.attempt != attempt:
-            raise PeerLost("a branch of ours is in no attempt, or in another one")
+            raise BranchLost("a branch of ours is in no attempt, or in another one")
         return self._at.desk
 
     # ----------------------------------------------------------------------------------------------
 
+    def _leave(self) -> None:
+        """There is no attempt any more."""
+        if self._at is not None:
+            self._at.stop(PeerLost("this attempt is over"))
+            self._at.files.close()
+            self._at = None
+
     @property
     def _attempt(self) -> _Attempt:
         if self._at is None:
-            raise PeerLost("a branch of ours was lost")
+            raise BranchLost("a branch of ours was lost")
         return self._at
 
     def _journal(self, record: Record) -> Journal:
@@ -224,11 +240,18 @@ class _Attempt:
     members: list[Sibling]
     desk: Desk = field(default_factory=Desk)
     progress: NotedProgress = field(default_factory=NotedProgress)
-    writing: ExitStack = field(default_factory=ExitStack)
-    ids: SetWriter | None = None
+    files: ExitStack = field(default_factory=ExitStack)
+    #: Our IDs, where they have yet to come.
+    ids: ArrivingSet | None = None
     places: Places | None = None
     session: Session | None = None
     failure: FloristError | None = None
+
+    @property
+    def arriving(self) -> ArrivingSet:
+        if self.ids is None:
+            raise InternalError("a branch that has its IDs gets them again")
+        return self.ids
 
     def follow(self, session: Session) -> None:
         """The session that ends when this does."""
@@ -237,12 +260,17 @@ class _Attempt:
             session.fail(self.failure)
 
     def stop(self, error: FloristError) -> None:
+        """End it, whatever it is about."""
         self.failure = self.failure or error
-        self.desk.fail(error)
         if self.session is not None:
             self.session.fail(error)
-        with suppress(FloristError):  # IDs that are half written are dropped
-            self.writing.__exit__(type(error), error, None)
+        self.wake(error)
+
+    def wake(self, error: FloristError) -> None:
+        """Let nobody wait any more."""
+        self.desk.fail(error)
+        if self.ids is not None:
+            self.ids.fail(error)
 
 
 def _at_address(order: Order, address: str, stack: ExitStack) -> PartyConfig:

@@ -23,9 +23,9 @@ from florist.common.config import split_address
 from florist.common.data.ids import IdColumn, packed_ids
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import (
+    BranchLost,
     FloristError,
     InternalError,
-    PeerLost,
     ProtocolViolation,
     TransportError,
 )
@@ -69,7 +69,7 @@ class RemoteBranch(Protocol):
         """What its method gives, or raises.
 
         Raises:
-            PeerLost: the process was lost.
+            BranchLost: the process was lost.
         """
         ...
 
@@ -129,7 +129,8 @@ class BranchedUnions:
 
     def run(self, task: UnionTask) -> UnionDone:
         branches = self._cluster.branches()
-        with ThreadPoolExecutor(2 * len(branches), thread_name_prefix="branch") as threads:
+        # Each runs, takes IDs and is asked how far it is, while one more thread reads.
+        with ThreadPoolExecutor(3 * len(branches) + 1, thread_name_prefix="branch") as threads:
             return _Attempt(task, self._group, branches, threads, self._plaintext).run()
 
 
@@ -185,11 +186,9 @@ class _Attempt:
             ]
         )
         try:
-            if not joint.has_ids:
-                self._send_ids()
-            task.laps.end("hash")
             addresses, meeting = self._meet(channel)
-            findings = self._run_branches(addresses, meeting)
+            feeding = None if joint.has_ids else self.threads.submit(self._send_ids)
+            findings = self._run_branches(addresses, meeting, feeding)
         except BaseException:
             self._stop()
             raise
@@ -241,23 +240,27 @@ class _Attempt:
         name = hashlib.sha256(b"florist/branches/1" + both).digest()[:_NONCE_BYTES]
         return ours or theirs.addresses, name
 
-    def _run_branches(self, addresses: Sequence[str], meeting: bytes) -> list[Finding]:
+    def _run_branches(
+        self, addresses: Sequence[str], meeting: bytes, feeding: Future[None] | None
+    ) -> list[Finding]:
+        """To their ends; they begin while their IDs are still on the way."""
         runs: list[Future[Finding]] = [
             self.threads.submit(branch.call, "run", address, meeting)
             for branch, address in zip(self.branches, addresses, strict=True)
         ]
+        under_way: list[Future[Any]] = [*runs, *([feeding] if feeding else [])]
         with Mirror(self.task.progress) as mirror:
-            while any(not run.done() for run in runs):
-                wait([run for run in runs if not run.done()], _LOOK, FIRST_COMPLETED)
-                if (first := _errors(runs)) or self.task.session.failure is not None:
+            while any(not each.done() for each in under_way):
+                wait([each for each in under_way if not each.done()], _LOOK, FIRST_COMPLETED)
+                if (first := _errors(under_way)) or self.task.session.failure is not None:
                     self._stop()
-                    wait(runs, _STOPPING)
-                    raise _reason([*first, *_errors(runs)], self.task.session)
+                    wait(under_way, _STOPPING)
+                    raise _reason([*first, *_errors(under_way)], self.task.session)
                 self._show(mirror)
         return [run.result() for run in runs]
 
     def _show(self, mirror: Mirror) -> None:
-        with suppress(PeerLost):  # whoever does its work is told
+        with suppress(BranchLost):  # whoever does its work is told
             snapshots: list[dict[str, StepState]] = self._each(
                 "progress", [()] * len(self.branches)
             )
@@ -395,13 +398,14 @@ def _checked(message: UnionBranches, expected: int) -> UnionBranches:
     return message
 
 
-def _errors(runs: Sequence[Future[Finding]]) -> list[BaseException]:
-    return [error for run in runs if run.done() and (error := run.exception()) is not None]
+def _errors(calls: Sequence[Future[Any]]) -> list[BaseException]:
+    return [error for call in calls if call.done() and (error := call.exception()) is not None]
 
 
 def _reason(errors: Sequence[BaseException], session: Session) -> FloristError:
     """Why an attempt ended: rather what someone said than that a connection broke."""
-    said = [error for error in errors if not isinstance(error, TransportError)]
+    said = [each for each in errors if not isinstance(each, TransportError)]
+    said += [each for each in errors if isinstance(each, BranchLost)]
     deadline = time.monotonic() + _GRACE
     while not said and session.failure is None and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from florist.common.branches.branch import Branch
 from florist.common.branches.calls import OF_HEAD, OF_SIBLINGS, answered, packed, result
-from florist.common.errors import ConfigurationError, InternalError, PeerLost
+from florist.common.errors import BranchLost, ConfigurationError, InternalError
 from florist.common.psu import ray_cluster
 from florist.common.psu.ray_worker import STRANGER, Greeting
 from florist.common.psu.sealed_jobs import Conversation, Introduction, UnsealError
@@ -121,7 +121,7 @@ def _called(
     """What a branch gives to a call, or raises.
 
     Raises:
-        PeerLost: the branch is gone.
+        BranchLost: it is gone.
     """
     import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
 
@@ -129,12 +129,12 @@ def _called(
     try:
         answer: bytes = ray.get(call(sealed), timeout=timeout)
         if answer == STRANGER:
-            raise PeerLost(_LOST)
+            raise BranchLost(_LOST)
         opened = conversation.open(answer, answers=sealed)
     except (ray.exceptions.RayTaskError, UnsealError) as error:
         raise InternalError(f"a branch of ours failed: {error}") from None
     except ray.exceptions.RayError:
-        raise PeerLost(_LOST) from None
+        raise BranchLost(_LOST) from None
     return result(signature, opened)
 
 
@@ -188,7 +188,7 @@ class RayBranch:
         try:
             return str(ray.get(self.actor.host.remote(), timeout=PATIENCE))
         except ray.exceptions.RayError:
-            raise PeerLost(_LOST) from None
+            raise BranchLost(_LOST) from None
 
 
 class RayBranches:

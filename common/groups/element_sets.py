@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Elements
 
 
+#: Rows of no more are numbers.
+_PREFIX_BYTES = 8
+
+
 def sorted_set(elements: Elements) -> Elements:
     """The rows in ascending order: a shuffle of the whole set, for it keeps nothing of their order.
 
     Duplicates stay; `is_strictly_increasing` tells.
     """
+    if elements.shape[1] == _PREFIX_BYTES:
+        ordered = np.sort(prefixes(elements)).astype(">u8")
+        return ordered.view(np.uint8).reshape(elements.shape)
     return _repaired(_rows(elements, np.argsort(prefixes(elements))))
 
 

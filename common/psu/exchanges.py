@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Elements, Exponent
     from florist.common.progress import StepProgress
     from florist.common.psu.siblings import SetSorter
+    from florist.common.psu.stored_sets import ReadableSet
     from florist.common.psu.work import UnionWork
 
 #: Chunks of an in-order exchange that may be under way at once, at least: both parties always have
@@ -160,7 +161,7 @@ class Lane:
         return self.work.finish(out, writer.tally.facts)
 
     def originate_in_order(
-        self, elements: StoredSet, before: Exponent, after: Exponent
+        self, elements: ReadableSet, before: Exponent, after: Exponent
     ) -> StoredSet:
         """Send each element raised to `before`; keep what comes back, raised to `after`."""
         out, back, count = self.exchange.out, self.exchange.back, len(elements)

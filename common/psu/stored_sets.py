@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from threading import Condition
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from florist.common.disk.rows import read_rows
+from florist.common.errors import InternalError
 from florist.common.psu.set_stream import rows_per_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from florist.common.disk.storage import Storage
     from florist.common.groups.group import Elements
@@ -71,6 +74,16 @@ class StoredSet:
         return tally.facts == self.facts
 
 
+class ReadableSet(Protocol):
+    """A set that streams can read: it is stored, or is about to be."""
+
+    def __len__(self) -> int: ...
+
+    def chunks(self) -> Iterator[Elements]:
+        """The elements in their order, as many at a time as travel in one message."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SetWriter:
     """Takes the elements of one set, in order."""
@@ -88,3 +101,88 @@ def writing_set(storage: Storage, name: str) -> Iterator[SetWriter]:
     """A set that is there, under its name, when the block ends well; `tally` has its facts."""
     with storage.writing(name) as file:
         yield SetWriter(file, Tally())
+
+
+class ArrivingSet:
+    """A set that is written by one thread and read by others, which wait for what has yet to come.
+
+    It is stored under its name too; see `arriving_set`.
+    """
+
+    def __init__(
+        self,
+        writing: AbstractContextManager[SetWriter],
+        copy: BinaryIO,
+        width: int,
+        count: int,
+    ) -> None:
+        """`copy`, a scratch file, is what is read."""
+        self._writing = ExitStack()
+        self._writer = self._writing.enter_context(writing)
+        self._copy = copy
+        self._width = width
+        self._count = count
+        self._written = 0
+        self._failure: BaseException | None = None
+        #: Guards all that changes, and the copy's place.
+        self._changed = Condition()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, elements: Elements) -> None:
+        """The next ones."""
+        self._writer.append(elements)
+        with self._changed:
+            self._copy.seek(self._written * self._width)
+            self._copy.write(elements.data)
+            self._written += len(elements)
+            self._changed.notify_all()
+
+    def end(self) -> SetFacts:
+        """All have come, and the set is stored; it can still be read here.
+
+        Raises:
+            InternalError: some are missing.
+        """
+        if self._written != self._count:
+            raise InternalError(f"{self._written} elements of {self._count} have come")
+        self._writing.close()
+        return self._writer.tally.facts
+
+    def fail(self, error: BaseException) -> None:
+        """No more will come: whoever waits is told."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Unless it has ended, nothing is stored."""
+        gone = InternalError("a set was not written to its end")
+        with suppress(InternalError):
+            self._writing.__exit__(InternalError, gone, None)
+
+    def chunks(self) -> Iterator[Elements]:
+        rows = rows_per_chunk(self._width)
+        for start in range(0, self._count, rows):
+            yield self._read(start, min(start + rows, self._count))
+
+    def _read(self, start: int, end: int) -> Elements:
+        with self._changed:
+            while self._written < end:
+                if self._failure is not None:
+                    raise self._failure
+                self._changed.wait()
+            self._copy.seek(start * self._width)
+            return read_rows(self._copy, end - start, self._width)
+
+
+@contextmanager
+def arriving_set(storage: Storage, name: str, width: int, count: int) -> Iterator[ArrivingSet]:
+    """A set of `count` elements of `width` bytes, which can be read until the block ends."""
+    with storage.scratch() as copy:
+        arriving = ArrivingSet(writing_set(storage, name), copy, width, count)
+        try:
+            yield arriving
+        finally:
+            arriving.drop()

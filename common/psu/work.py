@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import Keys
     from florist.common.psu.siblings import Cuts, SetSorter, Siblings
-    from florist.common.psu.stored_sets import SetWriter
+    from florist.common.psu.stored_sets import ArrivingSet, ReadableSet, SetWriter
 
 #: Bytes of memory for a sorter that is given all it wants.
 PLENTY = 1 << 40
@@ -42,6 +42,8 @@ class UnionWork:
     room: int = PLENTY
     #: Who does the rest of it.
     siblings: Siblings = ALONE
+    #: Our hashed IDs, if they are not stored yet.
+    arriving: ArrivingSet | None = None
 
     @classmethod
     def in_memory(
@@ -59,9 +61,9 @@ class UnionWork:
         return self.executor.group
 
     @property
-    def ids(self) -> StoredSet:
+    def ids(self) -> ReadableSet:
         """Our hashed IDs, dummies included, in row order."""
-        ids = self.journal.ids
+        ids = self.arriving or self.journal.ids
         assert ids is not None
         return ids
 

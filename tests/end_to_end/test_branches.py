@@ -17,7 +17,14 @@ from florist.common.branches.branched_unions import BranchedUnions
 from florist.common.config import load_config
 from florist.common.data.table_ids import TableIds
 from florist.common.disk.storage import FolderStorage
-from florist.common.errors import FloristError, InternalError, PeerFailed, PeerLost, TransportError
+from florist.common.errors import (
+    BranchLost,
+    FloristError,
+    InternalError,
+    PeerFailed,
+    PeerLost,
+    TransportError,
+)
 from florist.common.messages import Step
 from florist.common.progress import NoProgress
 from florist.common.psu import siblings
@@ -137,7 +144,7 @@ def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -
         """Once, when the union is there and places are looked for."""
         if number == 1 and method == "rows" and not lost and has_union(cluster):
             lost.append(number)
-            raise PeerLost("a branch of ours was lost")
+            raise BranchLost("a branch of ours was lost")
 
     cluster.before = lose
     assert pair.align() == {"active": None, "passive": None}
@@ -181,7 +188,7 @@ def test_a_branch_does_not_wait_long_for_one_that_does_not_come(
 
     def stay_away(number: int, method: str) -> None:
         if number == 1 and method == "run":
-            raise PeerLost("a branch of ours was lost")
+            raise BranchLost("a branch of ours was lost")
 
     pair.clusters["passive"].before = stay_away
     ended = pair.align()

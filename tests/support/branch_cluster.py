@@ -38,7 +38,8 @@ class ThreadCluster:
         ]
 
     def close(self) -> None:
-        """Nothing to end."""
+        for branch in self._branches:
+            branch.close()
 
 
 @dataclass

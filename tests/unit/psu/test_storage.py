@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from florist.common.disk.storage import FolderStorage, MemoryStorage
-from florist.common.errors import ConfigurationError, ProtocolViolation
+from florist.common.errors import (
+    ConfigurationError,
+    InternalError,
+    PeerLost,
+    ProtocolViolation,
+)
 from florist.common.messages import Step
-from florist.common.psu import limits
+from florist.common.psu import limits, set_stream
 from florist.common.psu.journal import MOST_STARTS, Journal, name_of
 from florist.common.psu.limits import disk_needed, room_for_sorting
-from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
+from florist.common.psu.stored_sets import SetFacts, StoredSet, arriving_set, writing_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,3 +206,40 @@ def test_beginning_anew_forgets_and_has_its_limit(storage: Storage) -> None:
 def _text(storage: Storage) -> bytes:
     with storage.reading("journal.json") as file:
         return file.read()
+
+
+# -- sets that are read while they are written -----------------------------------------------------
+
+
+def test_an_arriving_set_is_read_as_it_comes(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_stream, "CHUNK_BYTES", WIDTH * 3)
+    rows = ROWS[:10]
+    with arriving_set(storage, "ids", WIDTH, 10) as arriving, ThreadPoolExecutor(2) as readers:
+        reading = [readers.submit(lambda: list(arriving.chunks())) for _ in range(2)]
+        for start in range(0, 10, 4):
+            assert not reading[0].done()
+            arriving.append(rows[start : start + 4])
+        facts = arriving.end()
+        chunks = [each.result(timeout=10) for each in reading]
+    assert [len(chunk) for chunk in chunks[0]] == [3, 3, 3, 1]
+    for read in chunks:
+        np.testing.assert_array_equal(np.concatenate(read), rows)
+    stored = StoredSet(storage, "ids", WIDTH, facts)
+    assert stored.is_sound
+    np.testing.assert_array_equal(np.concatenate(list(stored.chunks())), rows)
+
+
+def test_an_arriving_set_that_fails_keeps_nobody_waiting_and_stores_nothing(
+    storage: Storage,
+) -> None:
+    with arriving_set(storage, "ids", WIDTH, 10) as arriving, ThreadPoolExecutor(1) as readers:
+        reading = readers.submit(lambda: list(arriving.chunks()))
+        arriving.append(np.zeros((3, WIDTH), dtype=np.uint8))
+        with pytest.raises(InternalError, match="3 elements of 10"):
+            arriving.end()
+        arriving.fail(PeerLost("gone"))
+        with pytest.raises(PeerLost, match="gone"):
+            reading.result(timeout=10)
+    assert storage.size("ids") is None
