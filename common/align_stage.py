@@ -88,6 +88,7 @@ def align(
                 )
 
             run_with_peer(role, config, stage, work, plaintext=options.plaintext)
+            unions.forget(runs.work("align"), tables)
         runs.drop_work("align")
         return {table: runs.load_alignment(table) for table in tables}
 

@@ -14,6 +14,7 @@ from florist.common.psu.opening import open_union
 from florist.common.psu.work import UnionWork
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from florist.common.config import PartyConfig
@@ -81,6 +82,10 @@ class Unions(Protocol):
         """
         ...
 
+    def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
+        """These unions are over, for the peer too: nothing of them is kept beyond this machine."""
+        ...
+
     def close(self) -> None:
         """End what it started."""
         ...
@@ -122,6 +127,9 @@ class OwnUnions:
         storage.require(disk_needed(group.width, task.size, journal.peer_size, limit))
         room = room_for_sorting(limit, self.executor.memory)
         return UnionWork(self.executor, held[table].keys, journal, done, room)
+
+    def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
+        """All of it is here."""
 
     def close(self) -> None:
         self.executor.close()

@@ -97,7 +97,7 @@ class Branch:
         width, sizes = self._group.width, (order.size, order.peer_size)
         journal.storage.require(disk_needed(width, *sizes, limit, branches=order.count))
         at = _Attempt(order, journal, list(members))
-        if journal.ids is None:
+        if not order.has_ids:
             rows = share(order.size, order.number, order.count)
             at.ids = at.files.enter_context(arriving_set(journal.storage, IDS, width, rows))
         self._at = at
@@ -192,10 +192,10 @@ class Branch:
         if self._at is not None:
             self._at.stop(PeerLost(reason))
 
-    def forget(self, record: Record) -> None:
-        """The union is over: nothing of it is kept on disk."""
+    def forget(self, folder: Path) -> None:
+        """A union is over: nothing of it is kept on disk."""
         self._leave()
-        FolderStorage(record.folder).clear()
+        FolderStorage(folder).clear()
 
     def close(self) -> None:
         """End it; what it has on disk stays."""

@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from florist.common.branches.meeting import NAME_BYTES, agree_on_meeting
 from florist.common.branches.orders import Memory, Order, Record, TlsContents
 from florist.common.branches.progress import Mirror
-from florist.common.config import split_address
 from florist.common.data.ids import IdColumn, packed_ids
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import (
     BranchLost,
     FloristError,
     InternalError,
-    ProtocolViolation,
     TransportError,
 )
-from florist.common.messages import UnionBranches
 from florist.common.psu import siblings
 from florist.common.psu.alignment import UnionView
 from florist.common.psu.hashed_ids import random_ids
@@ -41,18 +39,19 @@ from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.unions import UnionDone, UnionTask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from florist.common.branches.orders import Finding
     from florist.common.branches.progress import StepState
-    from florist.common.channel.channel import Channel
     from florist.common.data.ids import Ids
     from florist.common.groups.group import Group
+    from florist.common.messages import Step
+    from florist.common.psu.custody import Held
+    from florist.common.run_directory import TableName
     from florist.common.session import Session
 
 log = logging.getLogger("florist.align")
-
-_NONCE_BYTES = 16
 
 #: Seconds between two looks at how far branches are.
 _LOOK = 1.0
@@ -127,6 +126,12 @@ class BranchedUnions:
     def close(self) -> None:
         self._cluster.close()
 
+    def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
+        with suppress(FloristError):  # a branch that is gone leaves its files
+            for number, branch in enumerate(self._cluster.branches()):
+                for table in tables:
+                    branch.call("forget", _folder(folder, table, number))
+
     def run(self, task: UnionTask) -> UnionDone:
         branches = self._cluster.branches()
         # Each runs, takes IDs and is asked how far it is, while one more thread reads.
@@ -145,55 +150,22 @@ class _Attempt:
     plaintext: bool
 
     def run(self) -> UnionDone:
-        task, count = self.task, len(self.branches)
-        folder = task.folder / task.table
-        records = [
-            Record(folder=folder / f"branch-{number}", identity=task.identity)
-            for number in range(count)
-        ]
-        memories: list[Memory] = self._each("recall", [(record,) for record in records])
-        journal = Journal(FolderStorage(folder), self.group.width, task.identity)
+        task, journal = self.task, Journal(self._storage, self.group.width, self.task.identity)
+        memories: list[Memory] = self._each("recall", [(record,) for record in self._records])
         joint = JointRecord(journal, memories)
         channel = task.session.channel(f"{task.table}.psu.opening")
         kept = task.secrets.held.get(task.table)
         held, done = open_union(channel, self.group, joint, kept, task.size)
         task.secrets.held[task.table] = held
-
-        attempt = secrets.token_bytes(_NONCE_BYTES)
-        tls = None if self.plaintext else _tls(task)
-        self._wait(
-            [
-                self.threads.submit(
-                    branch.begin,
-                    Order(
-                        home=task.role.home,
-                        config=task.config,
-                        tls=tls,
-                        table=task.table,
-                        record=records[number],
-                        number=number,
-                        count=count,
-                        token=held.token,
-                        attempt=attempt,
-                        goes_on=joint.goes_on,
-                        done=done,
-                        keys=(held.keys.first, held.keys.second, held.keys.third),
-                        size=task.size,
-                        peer_size=joint.peer_size,
-                    ),
-                )
-                for number, branch in enumerate(self.branches)
-            ]
-        )
+        self._begin(joint, held, done)
         try:
-            addresses, meeting = self._meet(channel)
+            addresses, meeting = agree_on_meeting(channel, self._addresses(), len(self.branches))
             feeding = None if joint.has_ids else self.threads.submit(self._send_ids)
             findings = self._run_branches(addresses, meeting, feeding)
         except BaseException:
             self._stop()
             raise
-        view = self._joined_view(journal, findings)
-        self._each("forget", [(record,) for record in records])
+        view = self._joined_view(findings)
         task.laps.end("union")
         return UnionDone(
             view,
@@ -201,7 +173,51 @@ class _Attempt:
             received=sum(finding.received for finding in findings),
         )
 
+    @property
+    def _storage(self) -> FolderStorage:
+        """The head's own."""
+        return FolderStorage(self.task.folder / self.task.table)
+
+    @property
+    def _records(self) -> list[Record]:
+        return [
+            Record(folder=_folder(self.task.folder, self.task.table, number), identity=identity)
+            for number, identity in enumerate([self.task.identity] * len(self.branches))
+        ]
+
     # -- its parts ---------------------------------------------------------------------------------
+
+    def _begin(self, joint: JointRecord, held: Held, done: frozenset[Step]) -> None:
+        """Give all branches their orders."""
+        task, tls = self.task, self.task.config.network.tls
+        first, *others = self._records
+        order = Order(
+            home=task.role.home,
+            config=task.config,
+            tls=None if self.plaintext or tls is None else TlsContents.of(tls),
+            table=task.table,
+            record=first,
+            number=0,
+            count=len(self.branches),
+            token=held.token,
+            attempt=secrets.token_bytes(NAME_BYTES),
+            goes_on=joint.goes_on,
+            done=done,
+            has_ids=joint.has_ids,
+            keys=(held.keys.first, held.keys.second, held.keys.third),
+            size=task.size,
+            peer_size=joint.peer_size,
+        )
+        orders = [order] + [
+            order.model_copy(update={"number": number, "record": record})
+            for number, record in enumerate(others, start=1)
+        ]
+        self._wait(
+            [
+                self.threads.submit(branch.begin, each)
+                for branch, each in zip(self.branches, orders, strict=True)
+            ]
+        )
 
     def _send_ids(self) -> None:
         """Each block of our IDs, dummies included, to the branch whose it is."""
@@ -226,19 +242,14 @@ class _Attempt:
                 settle(number)
         self._each("end_ids", [()] * len(self.branches))
 
-    def _meet(self, channel: Channel) -> tuple[Sequence[str], bytes]:
-        """Where branches meet, and the name by which they know each other."""
-        ours: tuple[str, ...] = ()
-        if self.task.role.name == "active":
-            port = self.task.config.compute.ray_branch_port
-            hosts = [branch.host() for branch in self.branches]
-            ours = tuple(self._each("listening_address", [(host, port) for host in hosts]))
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        channel.send(UnionBranches(ours, nonce))
-        theirs = _checked(channel.receive(UnionBranches), 0 if ours else len(self.branches))
-        both = min(nonce, theirs.nonce) + max(nonce, theirs.nonce)
-        name = hashlib.sha256(b"florist/branches/1" + both).digest()[:_NONCE_BYTES]
-        return ours or theirs.addresses, name
+    def _addresses(self) -> Sequence[str]:
+        """Where our branches listen; none if they dial."""
+        if self.task.role.name == "passive":
+            return ()
+        port = self.task.config.compute.ray_branch_port
+        hosts = [branch.host() for branch in self.branches]
+        found: list[str] = self._each("listening_address", [(host, port) for host in hosts])
+        return found
 
     def _run_branches(
         self, addresses: Sequence[str], meeting: bytes, feeding: Future[None] | None
@@ -266,17 +277,17 @@ class _Attempt:
             )
             mirror.show(snapshots)
 
-    def _joined_view(self, journal: Journal, findings: Sequence[Finding]) -> UnionView:
+    def _joined_view(self, findings: Sequence[Finding]) -> UnionView:
         """As a party alone would have it: with the places of all rows, here."""
         if len(sizes := {finding.sizes for finding in findings}) != 1:
             raise InternalError("our branches have found unions of different sizes")
         whole = sizes.pop()
         hands = [_Hand(branch) for branch in self.branches]
-        with writing_set(journal.storage, PLACES) as writer:
+        with writing_set(self._storage, PLACES) as writer:
             for number, rows in blocks_dealt(whole.own, len(hands)):
                 data = hands[number].take(rows * PLACE_BYTES)
                 writer.append(np.frombuffer(data, dtype=np.uint8).reshape(rows, PLACE_BYTES))
-        places = StoredSet(journal.storage, PLACES, PLACE_BYTES, writer.tally.facts)
+        places = StoredSet(self._storage, PLACES, PLACE_BYTES, writer.tally.facts)
         digest = hashlib.sha256(b"".join(finding.digest for finding in findings)).digest()
         return UnionView(Places(places), digest, whole)
 
@@ -382,20 +393,9 @@ def blocks_of_ids(ids: Ids, dummies: int) -> Iterator[IdColumn]:
         yield random_ids(min(rows, dummies - start))
 
 
-def _tls(task: UnionTask) -> TlsContents | None:
-    files = task.config.network.tls
-    return None if files is None else TlsContents.of(files)
-
-
-def _checked(message: UnionBranches, expected: int) -> UnionBranches:
-    try:
-        for address in message.addresses:
-            split_address(address)
-    except ValueError:
-        raise ProtocolViolation("the peer's branches have addresses that are none") from None
-    if len(message.addresses) != expected or len(message.nonce) != _NONCE_BYTES:
-        raise ProtocolViolation("what the peer says of its branches makes no sense")
-    return message
+def _folder(folder: Path, table: TableName, branch: int) -> Path:
+    """Where a branch keeps a union, on its own machine."""
+    return folder / table / f"branch-{branch}"
 
 
 def _errors(calls: Sequence[Future[Any]]) -> list[BaseException]:

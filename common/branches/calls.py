@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -43,7 +44,7 @@ OF_HEAD = {
     "progress": Signature((), (dict[str, StepState],)),
     "places": Signature((int,), (bytes,)),
     "stop": Signature((str,), ()),
-    "forget": Signature((Record,), ()),
+    "forget": Signature((Path,), ()),
 }
 #: Of its desk, by siblings; the first argument is the attempt.
 OF_SIBLINGS = {

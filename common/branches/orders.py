@@ -74,6 +74,8 @@ class Order(_Said):
     #: Whether it goes on with what it has, and the exchanges that are done.
     goes_on: bool
     done: frozenset[Step]
+    #: Whether it has its hashed IDs; else they will come.
+    has_ids: bool
     #: The secret exponents.
     keys: tuple[int, int, int] = Field(repr=False)
     #: Of both parties' whole sets.

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florist.common.disk.rows import read_rows
+from florist.common.errors import PeerLost
 from florist.common.groups.element_sets import prefixes
 from florist.common.psu.ahead import taken_ahead
 
@@ -269,7 +270,10 @@ class Desk:
             self._changed.notify_all()
 
     def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
-        return self._offers[label].part(owner, start)
+        try:
+            return self._offers[label].part(owner, start)
+        except (KeyError, ValueError):  # it is not offered any more, or its file is closed
+            raise PeerLost("a branch of ours has ended this attempt") from None
 
     # -- as its branch does ------------------------------------------------------------------------
 

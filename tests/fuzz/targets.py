@@ -17,6 +17,7 @@ import torch
 
 from florist.common.agreement import Agreement, differences
 from florist.common.audit.findings import AuditRecord
+from florist.common.branches.meeting import NAME_BYTES, agree_on_meeting
 from florist.common.channel import codec
 from florist.common.channel.in_memory import linked_pair
 from florist.common.config import PreprocessingSettings, load_config
@@ -45,6 +46,7 @@ from florist.common.messages import (
     SetHeader,
     Step,
     TrainingOpening,
+    UnionBranches,
     UnionOpening,
     UnionTerms,
 )
@@ -134,6 +136,10 @@ def _union(data: bytes) -> object:
     return open_union(said(data.split(BREAK)), GROUP, journal, None, 3)
 
 
+def _branches(data: bytes) -> object:
+    return agree_on_meeting(said([data]), (), 2)
+
+
 def _block(data: bytes) -> object:
     return Wire("float32", 4).to_rows(said([data]).receive(EmbeddingBlock), 3, 0, 2)
 
@@ -210,6 +216,11 @@ MESSAGES = (
                 UnionTerms(goes_on=False, nonce=_DIGEST, sealing_key=bytes(KEY_BYTES)),
             ),
         ),
+    ),
+    Target(
+        "branches",
+        _branches,
+        (_conversation(UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(NAME_BYTES))),),
     ),
     Target("block", _block, (codec.encode(EmbeddingBlock(3, 0, torch.ones(8).numpy().tobytes())),)),
     Target(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from florist.cli.sample_data import IdSample
 from florist.common.branches.branch import Branch
-from florist.common.branches.branched_unions import JointRecord, _checked, blocks_of_ids
+from florist.common.branches.branched_unions import JointRecord, blocks_of_ids
 from florist.common.branches.calls import (
     OF_HEAD,
     OF_SIBLINGS,
@@ -21,9 +22,11 @@ from florist.common.branches.calls import (
     result,
     unpacked,
 )
+from florist.common.branches.meeting import agree_on_meeting
 from florist.common.branches.orders import Memory, Order, Record, TlsContents
 from florist.common.branches.progress import Mirror, NotedProgress, StepState
 from florist.common.branches.ray_branches import cores_of_each
+from florist.common.channel.in_memory import linked_pair
 from florist.common.config import load_config
 from florist.common.data.ids import IdColumn
 from florist.common.disk.storage import MemoryStorage
@@ -102,28 +105,45 @@ def test_one_branch_without_its_part_is_enough_to_begin_anew(token: bytes) -> No
 
 # -- what the peer says ----------------------------------------------------------------------------
 
+HERE = ("10.0.0.1:7000", "10.0.0.1:7001")
+
 
 @pytest.mark.parametrize(
-    ("addresses", "nonce", "expected"),
+    ("said", "ours"),
     [
-        (("10.0.0.1:7000",), bytes(16), 2),
-        ((), bytes(16), 2),
-        (("10.0.0.1:7000", "10.0.0.1:7001"), bytes(16), 0),
-        (("10.0.0.1:7000", "10.0.0.1"), bytes(16), 2),
-        (("10.0.0.1:7000", "not a host:1"), bytes(16), 2),
-        (("10.0.0.1:7000", "10.0.0.1:7001"), b"", 2),
+        (UnionBranches(("10.0.0.1:7000",), bytes(16)), ()),
+        (UnionBranches((), bytes(16)), ()),
+        (UnionBranches(HERE, bytes(16)), HERE),
+        (UnionBranches(("10.0.0.1:7000", "10.0.0.1"), bytes(16)), ()),
+        (UnionBranches(("10.0.0.1:7000", "not a host:1"), bytes(16)), ()),
+        (UnionBranches(HERE, b""), ()),
     ],
 )
 def test_branches_that_make_no_sense_are_refused(
-    addresses: tuple[str, ...], nonce: bytes, expected: int
+    said: UnionBranches, ours: tuple[str, ...]
 ) -> None:
+    link, peer = linked_pair()
+    peer.channel("opening").send(said)
     with pytest.raises(ProtocolViolation, match="branches"):
-        _checked(UnionBranches(addresses, nonce), expected)
+        agree_on_meeting(link.channel("opening"), ours, 2)
+    link.close()
+    peer.close()
 
 
-def test_branches_that_make_sense_are_taken() -> None:
-    said = UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(16))
-    assert _checked(said, 2) is said
+def test_both_heads_have_their_branches_meet() -> None:
+    there = ("10.0.0.1:7000", "[::1]:7001")
+    names = set()
+    for _ in range(2):
+        link, peer = linked_pair()
+        with ThreadPoolExecutor(1) as other:
+            active = other.submit(agree_on_meeting, link.channel("opening"), there, 2)
+            passive = agree_on_meeting(peer.channel("opening"), (), 2)
+            assert passive == active.result(timeout=10)
+        assert passive[0] == there
+        names.add(passive[1])
+        link.close()
+        peer.close()
+    assert len(names) == 2
 
 
 # -- where they run --------------------------------------------------------------------------------
@@ -175,6 +195,7 @@ def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
         attempt=b"a",
         goes_on=True,
         done=frozenset({Step.SECOND_ROUND}),
+        has_ids=False,
         keys=(1, 2**255, 3),
         size=4,
         peer_size=5,
