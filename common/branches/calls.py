@@ -6,6 +6,7 @@ Nothing in them can run: values are JSON, checked by their types, or plain bytes
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,8 +34,10 @@ class Signature:
     gives: tuple[Any, ...]
 
 
+Signatures = Mapping[str, Signature]
+
 #: Of a `Branch`, by its head.
-OF_HEAD = {
+OF_HEAD: Signatures = {
     "recall": Signature((Record,), (Memory,)),
     "begin": Signature((Order, bytes), ()),
     "take_ids": Signature((int, bytes), (int,)),
@@ -47,7 +50,7 @@ OF_HEAD = {
     "forget": Signature((Path,), ()),
 }
 #: Of its desk, by siblings; the first argument is the attempt.
-OF_SIBLINGS = {
+OF_SIBLINGS: Signatures = {
     "tell": Signature((bytes, str, int, int), ()),
     "rows": Signature((bytes, str, int, int), (int, bytes)),
 }
@@ -75,10 +78,20 @@ def unpacked(types: Sequence[Any], data: bytes) -> list[Any]:
     return values
 
 
-def answered(signature: Signature, work: Callable[..., object], asked: bytes) -> bytes:
-    """What `work` gives, or raises, as bytes."""
+def asked(signatures: Signatures, method: str, arguments: Sequence[object]) -> bytes:
+    """A call."""
+    return packed((str, *signatures[method].takes), (method, *arguments))
+
+
+def answered(
+    signatures: Signatures, find: Callable[[str], Callable[..., object]], call: bytes
+) -> bytes:
+    """What the method that `find` finds gives to a call, or raises."""
     try:
-        given = work(*unpacked(signature.takes, asked))
+        (method,) = unpacked((str,), call)
+        signature = signatures[method]
+        _, *arguments = unpacked((str, *signature.takes), call)
+        given = find(method)(*arguments)
         values = given if len(signature.gives) > 1 else (given,) * len(signature.gives)
         return _WELL + packed(signature.gives, values)  # type: ignore[arg-type]
     except FloristError as error:

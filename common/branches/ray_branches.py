@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from florist.common.branches.branch import Branch
-from florist.common.branches.calls import OF_HEAD, OF_SIBLINGS, answered, packed, result
+from florist.common.branches.calls import OF_HEAD, OF_SIBLINGS, answered, asked, result
 from florist.common.errors import BranchLost, ConfigurationError, InternalError
 from florist.common.psu import ray_cluster
 from florist.common.psu.ray_worker import STRANGER, Greeting
@@ -24,7 +24,7 @@ from florist.common.release import RELEASE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from florist.common.branches.calls import Signature
+    from florist.common.branches.calls import Signature, Signatures
     from florist.common.branches.orders import Order
     from florist.common.config import PartyConfig
 
@@ -72,26 +72,32 @@ class BranchHost:
 
         return str(ray.util.get_node_ip_address())
 
-    def call(self, head: bytes, method: str, sealed: bytes, actors: Sequence[Any] = ()) -> bytes:
-        """The sealed answer of a method of the branch to sealed arguments, or `STRANGER`.
+    def call(self, head: bytes, sealed: bytes, actors: Sequence[Any] = ()) -> bytes:
+        """The sealed answer of the branch to a sealed call, or `STRANGER`.
 
         `actors` are all siblings, for `begin`: handles of Ray's are no secret, and stay its own.
         """
         if self._head is None or self._head[0] != head:
             return STRANGER
         branch = self._own_branch
-        work = partial(self._begin, actors) if method == "begin" else getattr(branch, method)
-        return _answered(OF_HEAD[method], self._head[1], sealed, work)
 
-    def call_of_sibling(self, method: str, sealed: bytes) -> bytes:
+        def find(method: str) -> Callable[..., object]:
+            return partial(self._begin, actors) if method == "begin" else getattr(branch, method)
+
+        return _answered(OF_HEAD, self._head[1], sealed, find)
+
+    def call_of_sibling(self, sealed: bytes) -> bytes:
         """The same for a sibling, of our desk."""
         if self._crew is None:
             return STRANGER
 
-        def work(attempt: bytes, *arguments: object) -> object:
-            return getattr(self._own_branch.desk(attempt), method)(*arguments)
+        def find(method: str) -> Callable[..., object]:
+            def work(attempt: bytes, *arguments: object) -> object:
+                return getattr(self._own_branch.desk(attempt), method)(*arguments)
 
-        return _answered(OF_SIBLINGS[method], self._crew, sealed, work)
+            return work
+
+        return _answered(OF_SIBLINGS, self._crew, sealed, find)
 
     def _begin(self, actors: Sequence[Any], order: Order, crew_key: bytes) -> None:
         self._crew = Conversation(crew_key, crew_key)
@@ -105,17 +111,20 @@ class BranchHost:
 
 
 def _answered(
-    signature: Signature, conversation: Conversation, sealed: bytes, work: Callable[..., object]
+    signatures: Signatures,
+    conversation: Conversation,
+    sealed: bytes,
+    find: Callable[[str], Callable[..., object]],
 ) -> bytes:
-    answer = answered(signature, work, conversation.open(sealed))
+    answer = answered(signatures, find, conversation.open(sealed))
     return conversation.seal(answer, answers=sealed)
 
 
 def _called(
     signature: Signature,
     conversation: Conversation,
-    arguments: Sequence[object],
-    call: Callable[[bytes], Any],
+    plain: bytes,
+    send: Callable[[bytes], Any],
     timeout: float | None,
 ) -> Any:  # noqa: ANN401 - as the signature says
     """What a branch gives to a call, or raises.
@@ -125,9 +134,9 @@ def _called(
     """
     import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
 
-    sealed = conversation.seal(packed(signature.takes, arguments))
+    sealed = conversation.seal(plain)
     try:
-        answer: bytes = ray.get(call(sealed), timeout=timeout)
+        answer: bytes = ray.get(send(sealed), timeout=timeout)
         if answer == STRANGER:
             raise BranchLost(_LOST)
         opened = conversation.open(answer, answers=sealed)
@@ -154,9 +163,9 @@ class RaySibling:
         return found
 
     def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the desk gives it
-        call = partial(self.actor.call_of_sibling.remote, method)
-        given = (self.attempt, *arguments)
-        return _called(OF_SIBLINGS[method], self.crew, given, call, _ANSWER)
+        call = asked(OF_SIBLINGS, method, (self.attempt, *arguments))
+        send = self.actor.call_of_sibling.remote
+        return _called(OF_SIBLINGS[method], self.crew, call, send, _ANSWER)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -172,15 +181,23 @@ class RayBranch:
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
         # Without a limit: Ray notices a branch that is gone.
-        call = partial(self.actor.call.remote, self.head, method)
-        return _called(OF_HEAD[method], self.conversation, arguments, call, None)
+        return self._call(method, arguments, (), None)
 
     def begin(self, order: Order) -> None:
-        def call(sealed: bytes) -> Any:  # noqa: ANN401 - Ray's own
-            return self.actor.call.remote(self.head, "begin", sealed, list(self.siblings))
+        self._call("begin", (order, self.crew_key), self.siblings, _ANSWER)
 
-        given = (order, self.crew_key)
-        _called(OF_HEAD["begin"], self.conversation, given, call, _ANSWER)
+    def _call(
+        self,
+        method: str,
+        arguments: Sequence[object],
+        actors: Sequence[Any],
+        timeout: float | None,
+    ) -> Any:  # noqa: ANN401 - as `Branch` gives it
+        def send(sealed: bytes) -> Any:  # noqa: ANN401 - Ray's own
+            return self.actor.call.remote(self.head, sealed, list(actors))
+
+        call = asked(OF_HEAD, method, arguments)
+        return _called(OF_HEAD[method], self.conversation, call, send, timeout)
 
     def host(self) -> str:
         import ray  # noqa: PLC0415 - it is there, as we have joined

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from florist.common.branches.branch import Branch
-from florist.common.branches.calls import OF_HEAD, answered, packed, result, unpacked
+from florist.common.branches.calls import OF_HEAD, answered, asked, packed, result, unpacked
 from florist.common.branches.orders import Order
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class ThreadBranch:
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
         self.cluster.before(self.number, method)
-        signature = OF_HEAD[method]
-        asked = packed(signature.takes, arguments)
-        return result(signature, answered(signature, getattr(self.branch, method), asked))
+        call = asked(OF_HEAD, method, arguments)
+        answer = answered(OF_HEAD, lambda name: getattr(self.branch, name), call)
+        return result(OF_HEAD[method], answer)
 
     def begin(self, order: Order) -> None:
         self.cluster.orders.append(order)

@@ -18,6 +18,7 @@ from florist.common.branches.calls import (
     OF_SIBLINGS,
     Signature,
     answered,
+    asked,
     packed,
     result,
     unpacked,
@@ -217,18 +218,28 @@ def test_errors_arrive_as_they_were_raised(error: FloristError) -> None:
     def fail() -> None:
         raise error
 
-    signature = Signature((), ())
+    signatures = {"fail": Signature((), ())}
     with pytest.raises(type(error)) as raised:
-        result(signature, answered(signature, fail, b""))
+        result(
+            signatures["fail"], answered(signatures, lambda _: fail, asked(signatures, "fail", ()))
+        )
     assert str(raised.value) == str(error)
     assert raised.value.returns == error.returns
 
 
 def test_other_errors_are_ours() -> None:
-    signature = Signature((int,), (int,))
-    answer = answered(signature, lambda number: 1 // number, packed([int], [0]))
+    signatures = {"divide": Signature((int,), (int,))}
+    call = asked(signatures, "divide", (0,))
+    answer = answered(signatures, lambda _: lambda number: 1 // number, call)
     with pytest.raises(InternalError, match="in a branch, ZeroDivisionError"):
-        result(signature, answer)
+        result(signatures["divide"], answer)
+
+
+def test_what_is_not_there_cannot_be_called() -> None:
+    call = asked({"close": Signature((), ())}, "close", ())
+    answer = answered(OF_HEAD, lambda _: pytest.fail("it was found"), call)
+    with pytest.raises(InternalError, match="in a branch, KeyError"):
+        result(Signature((), ()), answer)
 
 
 def test_what_can_be_called_is_there() -> None:
