@@ -7,6 +7,7 @@ import difflib
 import re
 import stat
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -254,11 +255,11 @@ def _text_blocks(
 ) -> Iterator[tuple[pa.Table, float]]:
     options = _read_options(layout, use_threads=use_threads)
     with (
-        pa.OSFile(str(path)) as file,
+        _raw(path) as file,
         _decompressed(file, path) as stream,
         csv.open_csv(stream, options, _parse_options(layout), _as_strings(names)) as reader,
     ):
-        size = file.size()
+        size = path.stat().st_size
         for blocks, batch in enumerate(reader, start=1):
             # The reader is some blocks ahead of what it gives; of a compressed file it is known
             # only how far it is.
@@ -266,13 +267,23 @@ def _text_blocks(
             yield pa.Table.from_batches([batch]), min(read / size, 1.0)
 
 
+@contextmanager
+def _open_text(path: Path) -> Iterator[pa.NativeFile]:
+    with _raw(path) as file, _decompressed(file, path) as stream:
+        yield stream
+
+
+def _raw(path: Path) -> pa.NativeFile:
+    """A file of Python's, which knows that it is closed.
+
+    A reader that is not read to its end still reads ahead, in a thread of Arrow's, when its file is
+    closed: from whatever has the number of Arrow's own kind of file then.
+    """
+    return pa.PythonFile(path.open("rb", buffering=0), mode="r")
+
+
 def _decompressed(file: pa.NativeFile, path: Path) -> pa.NativeFile:
     return pa.CompressedInputStream(file, "gzip") if path.suffix.lower() == ".gz" else file
-
-
-def _open_text(path: Path) -> pa.NativeFile:
-    compression = "gzip" if path.suffix.lower() == ".gz" else None
-    return pa.input_stream(str(path), compression=compression)
 
 
 def _read_options(layout: TextLayout, *, use_threads: bool = True) -> csv.ReadOptions:
