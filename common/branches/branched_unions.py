@@ -180,9 +180,10 @@ class _Attempt:
 
     @property
     def _records(self) -> list[Record]:
+        task = self.task
         return [
-            Record(folder=_folder(self.task.folder, self.task.table, number), identity=identity)
-            for number, identity in enumerate([self.task.identity] * len(self.branches))
+            Record(folder=_folder(task.folder, task.table, number), identity=task.identity)
+            for number in range(len(self.branches))
         ]
 
     # -- its parts ---------------------------------------------------------------------------------

@@ -131,7 +131,9 @@ class ArrivingSet:
         return self._count
 
     def append(self, elements: Elements) -> None:
-        """The next ones."""
+        """The next ones; what it failed with, if it has."""
+        if self._failure is not None:
+            raise self._failure
         self._writer.append(elements)
         with self._changed:
             self._copy.seek(self._written * self._width)

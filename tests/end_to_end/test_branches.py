@@ -19,6 +19,7 @@ from florist.common.data.table_ids import TableIds
 from florist.common.disk.storage import FolderStorage
 from florist.common.errors import (
     BranchLost,
+    ConfigurationError,
     FloristError,
     InternalError,
     PeerFailed,
@@ -178,6 +179,24 @@ def test_what_fails_in_a_branch_is_told_to_both(make_pair: Callable[..., Pair]) 
     assert isinstance(ended["passive"], InternalError)
     assert "something is wrong" in str(ended["passive"])
     assert isinstance(ended["active"], PeerFailed | PeerLost)
+
+
+def test_a_table_that_changes_while_branches_get_it_ends_the_run(
+    make_pair: Callable[..., Pair],
+) -> None:
+    pair = make_pair(IdSample(300, 200, 100), 2)
+    table = pair.workspace.table("active")
+    rows = table.read_text()
+
+    def change(number: int, method: str) -> None:
+        if number == 0 and method == "recall":
+            table.write_text(rows + "somebody else\n")
+
+    pair.clusters["active"].before = change
+    ended = pair.align()
+    assert isinstance(ended["active"], ConfigurationError)
+    assert "was changed while it was read" in str(ended["active"])
+    assert isinstance(ended["passive"], PeerFailed | PeerLost)
 
 
 def test_a_branch_does_not_wait_long_for_one_that_does_not_come(

@@ -242,4 +242,6 @@ def test_an_arriving_set_that_fails_keeps_nobody_waiting_and_stores_nothing(
         arriving.fail(PeerLost("gone"))
         with pytest.raises(PeerLost, match="gone"):
             reading.result(timeout=10)
+        with pytest.raises(PeerLost, match="gone"):
+            arriving.append(np.zeros((7, WIDTH), dtype=np.uint8))
     assert storage.size("ids") is None
