@@ -30,12 +30,13 @@ from florist.common.errors import (
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
 from florist.common.progress import CountedProgress
+from florist.common.psu.crew import Crew, Desk
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import IDS, Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.limits import disk_needed, room_for_sorting
 from florist.common.psu.places import PLACE_BYTES
-from florist.common.psu.siblings import Crew, Desk, share
+from florist.common.psu.siblings import share
 from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.work import UnionWork
 from florist.common.release import RELEASE
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from florist.common.branches.orders import Order, Record, TlsContents
     from florist.common.branches.progress import StepState
     from florist.common.config import PartyConfig
+    from florist.common.psu.crew import Sibling
     from florist.common.psu.places import Places
-    from florist.common.psu.siblings import Sibling
     from florist.common.psu.stored_sets import ArrivingSet
     from florist.common.role import Role
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from florist.common.channel.channel import Channel
     from florist.common.groups.group import Elements, Exponent
     from florist.common.progress import StepProgress
-    from florist.common.psu.siblings import SetSorter
+    from florist.common.psu.shared_sorting import SetSorter
     from florist.common.psu.stored_sets import ReadableSet
     from florist.common.psu.work import UnionWork
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from florist.common.disk.sorter import sorting
 from florist.common.disk.storage import MemoryStorage
 from florist.common.psu.journal import IDS, Journal, name_of
-from florist.common.psu.siblings import ALONE, share, sorting_together, total, value_cuts
+from florist.common.psu.shared_sorting import sorting_together
+from florist.common.psu.siblings import ALONE, share, total, value_cuts
 from florist.common.psu.sorted_streams import Ascent
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from florist.common.messages import Step
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import Keys
-    from florist.common.psu.siblings import Cuts, SetSorter, Siblings
+    from florist.common.psu.shared_sorting import SetSorter
+    from florist.common.psu.siblings import Cuts, Siblings
     from florist.common.psu.stored_sets import ArrivingSet, ReadableSet, SetWriter
 
 #: Bytes of memory for a sorter that is given all it wants.

@@ -17,9 +17,11 @@ from florist.common.errors import FloristError, PeerLost, ProtocolViolation
 from florist.common.groups import make_group
 from florist.common.groups.element_sets import sorted_set
 from florist.common.messages import SetHeader, Step
-from florist.common.psu import set_stream, siblings
+from florist.common.psu import set_stream, shared_sorting, siblings
+from florist.common.psu.crew import Crew, Desk
 from florist.common.psu.ideal import is_ideal
-from florist.common.psu.siblings import Crew, Desk, Scatter, blocks_dealt, share, value_cuts
+from florist.common.psu.shared_sorting import Scatter
+from florist.common.psu.siblings import blocks_dealt, share, value_cuts
 from tests.protocol.test_psu_against_ideal import overlapping_sets
 from tests.support.branches import joined, run_branches
 from tests.support.tampering import TamperingLink
@@ -59,8 +61,8 @@ def test_many_chunks_on_disk_in_little_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(set_stream, "CHUNK_BYTES", 32 * 16)
-    monkeypatch.setattr(siblings, "_CUT_BYTES", 32 * 50)
-    monkeypatch.setattr(siblings, "_FETCH_BYTES", 32 * 20)
+    monkeypatch.setattr(shared_sorting, "_CUT_BYTES", 32 * 50)
+    monkeypatch.setattr(shared_sorting, "_FETCH_BYTES", 32 * 20)
     folders = iter(range(100))
     sets = [b"%d" % i for i in range(900)], [b"%d" % i for i in range(600, 1300)]
     outcomes = run_branches(
@@ -93,8 +95,8 @@ def test_all_rows_are_scattered_to_their_ranges(
     elements = np.random.default_rng(seed).integers(0, 256, (rows, 16), dtype=np.uint8)
     cuts = value_cuts(count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(siblings, "_CUT_BYTES", 16 * at_once)
-        patch.setattr(siblings, "_FETCH_BYTES", 16 * 3)
+        patch.setattr(shared_sorting, "_CUT_BYTES", 16 * at_once)
+        patch.setattr(shared_sorting, "_FETCH_BYTES", 16 * 3)
         scatter = Scatter(io.BytesIO(), 16, cuts)
         for start in range(0, rows, 7):
             scatter.add(elements[start : start + 7])

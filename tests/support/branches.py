@@ -15,10 +15,11 @@ from florist.common.disk.storage import MemoryStorage
 from florist.common.errors import FloristError, as_florist_error
 from florist.common.progress import NoProgress
 from florist.common.psu.alignment import UnionView
+from florist.common.psu.crew import Crew, Desk
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
-from florist.common.psu.siblings import Crew, Desk, blocks_dealt
+from florist.common.psu.siblings import blocks_dealt
 from florist.common.psu.work import PLENTY, UnionWork
 from florist.passive_party.psu_role import run_psu as run_passive
 

@@ -42,10 +42,10 @@ from florist.common.errors import (
 )
 from florist.common.messages import Step, UnionBranches
 from florist.common.psu import siblings
+from florist.common.psu.crew import Desk
 from florist.common.psu.hashed_ids import DUMMY_BYTES
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed
-from florist.common.psu.siblings import Desk
 from tests.support.parties import Workspace
 
 if TYPE_CHECKING:
