@@ -36,7 +36,7 @@ LOW_ORDER = (
 
 #: Below this many points, testing each one is as fast: the end of a batch has a fixed cost.
 _BATCH_FROM = 256
-_BATCH_LARGEST = 1 << 15
+_BATCH_LARGEST = 1 << 14
 #: Random bytes that make a batch's soundness error 2^-128: for each point, or for each eight points
 #: of the kernel that takes eight at a time.
 _BATCH_RANDOM = 16

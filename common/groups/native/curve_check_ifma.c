@@ -16,12 +16,8 @@
 #define SUBSETS_PER_ROUND 8
 #define SUBSETS (CHECK_ROUNDS * SUBSETS_PER_ROUND)
 
-/* Vectors whose right sides are computed at a time, so that they and a round's buckets stay in the
- * cache. */
-#define BLOCK 128
-
 /* Every canonical encoding but 0 becomes the right side of the curve's equation; unused lanes, 1. */
-static IFMA_TARGET int load_block(vfe right_side[], const uint8_t *points, size_t count)
+static IFMA_TARGET int load_right_sides(vfe right_side[], const uint8_t *points, size_t count)
 {
     const vfe one = vfe_small(1);
     __mmask8 bad = 0;
@@ -52,12 +48,23 @@ static IFMA_TARGET void subset_products(vfe products[SUBSETS_PER_ROUND], vfe buc
     }
 }
 
-static IFMA_TARGET int subset_products_are_squares(vfe (*bucket)[BUCKETS])
+/* Multiplies each right side into one of the round's buckets, as the random bytes say. */
+static IFMA_TARGET void round_products(vfe products[SUBSETS_PER_ROUND], const vfe right_side[],
+                                       size_t vectors, const uint8_t *random)
 {
-    vfe products[SUBSETS];
+    vfe bucket[BUCKETS];
+    for (int i = 0; i < BUCKETS; i++)
+        bucket[i] = vfe_small(1);
+    for (size_t i = 0; i < vectors; i++) {
+        vfe *chosen = &bucket[random[i]];
+        *chosen = vfe_mul(chosen, &right_side[i]);
+    }
+    subset_products(products, bucket);
+}
+
+static IFMA_TARGET int are_squares(const vfe products[SUBSETS])
+{
     __mmask8 all = 0xff;
-    for (int round = 0; round < CHECK_ROUNDS; round++)
-        subset_products(products + SUBSETS_PER_ROUND * round, bucket[round]);
     for (int subset = 0; subset < SUBSETS; subset += IFMA_GROUP) {
         __mmask8 square[IFMA_GROUP];
         vfe_is_square(square, products + subset);
@@ -69,28 +76,19 @@ static IFMA_TARGET int subset_products_are_squares(vfe (*bucket)[BUCKETS])
 
 IFMA_TARGET int florist_all_on_curve_ifma(const uint8_t *points, size_t count, const uint8_t *random)
 {
-    vfe(*bucket)[BUCKETS] = aligned_alloc(sizeof(vint), CHECK_ROUNDS * sizeof *bucket);
-    if (bucket == NULL)
+    const size_t vectors = (count + IFMA_LANES - 1) / IFMA_LANES;
+    vfe *right_side = aligned_alloc(sizeof(vint), (vectors + 1) * sizeof *right_side);
+    if (right_side == NULL)
         return -1;
-    for (int round = 0; round < CHECK_ROUNDS; round++)
-        for (int i = 0; i < BUCKETS; i++)
-            bucket[round][i] = vfe_small(1);
-
-    int good = 1;
-    const size_t most = BLOCK * IFMA_LANES;
-    for (size_t done = 0; good && done < count; done += most) {
-        vfe right_side[BLOCK];
-        const size_t now = count - done < most ? count - done : most;
-        const size_t vectors = (now + IFMA_LANES - 1) / IFMA_LANES;
-        good = load_block(right_side, points + 32 * done, now);
-        for (int round = 0; good && round < CHECK_ROUNDS; round++)
-            for (size_t i = 0; i < vectors; i++) {
-                vfe *chosen = &bucket[round][*random++];
-                *chosen = vfe_mul(chosen, &right_side[i]);
-            }
+    int good = load_right_sides(right_side, points, count);
+    if (good) {
+        vfe products[SUBSETS];
+        for (int round = 0; round < CHECK_ROUNDS; round++)
+            round_products(products + SUBSETS_PER_ROUND * round, right_side, vectors,
+                           random + vectors * round);
+        good = are_squares(products);
     }
-    good = good && subset_products_are_squares(bucket);
-    free(bucket);
+    free(right_side);
     return good;
 }
 
