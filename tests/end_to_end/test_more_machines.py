@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
@@ -90,6 +91,28 @@ def test_a_branch_is_lost_and_the_union_goes_on(tmp_path: Path) -> None:
     assert "going on with this union" in active.output
     assert "is back" in passive.output
     assert not list((tmp_path / "pair").rglob("branch-*"))
+
+
+@pytest.mark.slow
+def test_a_head_that_is_killed_goes_on_with_what_its_branches_have(tmp_path: Path) -> None:
+    workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
+    with workspace.start("passive") as passive:
+        with workspace.start("active") as killed:
+            killed.wait_for("steps 3-4.*done", UP)
+            cluster = psutil.Process(killed.process.pid).children(recursive=True)
+            branches = [each for each in cluster if each.name().startswith("ray::Branch")]
+            killed.signal(signal.SIGKILL)
+            killed.finish()
+        assert len(branches) == 2
+        _, left = psutil.wait_procs(branches, timeout=30)
+        assert left == []
+        for agent in cluster:  # Ray's own, some of which nobody ends
+            with suppress(psutil.NoSuchProcess):
+                agent.kill()
+        with workspace.start("active") as again:
+            assert (again.finish(2 * UP), passive.finish(2 * UP)) == (0, 0)
+    workspace.assert_aligned()
+    assert "going on with this union" in again.output
 
 
 def test_branches_of_a_party_that_is_stopped_end_with_it(tmp_path: Path) -> None:
