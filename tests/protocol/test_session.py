@@ -198,7 +198,7 @@ def test_neither_moving_is_a_stall() -> None:
 
 
 def test_waiting_for_a_working_peer_is_no_stall() -> None:
-    patience = Patience(silence=0.6, stall=1.0)
+    patience = Patience(silence=2.0, stall=1.0)
 
     def work(session: Session) -> None:
         for _ in range(25):
