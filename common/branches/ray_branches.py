@@ -17,7 +17,7 @@ from florist.common.branches.branch import Branch
 from florist.common.branches.calls import OF_HEAD, OF_SIBLINGS, answered, asked, result
 from florist.common.errors import BranchLost, ConfigurationError, InternalError
 from florist.common.psu import ray_cluster
-from florist.common.psu.ray_worker import STRANGER, Greeting
+from florist.common.psu.ray_worker import STRANGER, Greeting, what_is_wrong
 from florist.common.psu.sealed_jobs import Conversation, Introduction, UnsealError
 from florist.common.release import RELEASE
 
@@ -258,7 +258,8 @@ class RayBranches:
                 f"cluster with `ray status`, then start again: the run goes on ({reason})"
             ) from None
         for greeting in greetings:
-            _require(greeting)
+            if why := what_is_wrong(greeting):
+                raise ray_cluster.cannot_work(why)
         self.engine = greetings[0]["engine"]
         crew_key = secrets.token_bytes(_KEY_BYTES)
         return [
@@ -273,17 +274,6 @@ class RayBranches:
             self._ray.kill(actor)
         if self._joined:
             ray_cluster.leave()
-
-
-def _require(greeting: Greeting) -> None:
-    why = greeting["obstacle"]
-    if greeting["release"] != RELEASE:
-        why = f"it has release {greeting['release']} of FLORIST"
-    if why:
-        raise ConfigurationError(
-            f"compute.executor: on a node, {why}; every node of the Ray cluster needs FLORIST "
-            f"{RELEASE} and what it needs, in the environment that Ray was started in"
-        )
 
 
 def _cores_of_nodes(ray: Any) -> list[int]:  # noqa: ANN401 - Ray has no types

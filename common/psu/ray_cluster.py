@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from florist.common.errors import ConfigurationError
+from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,14 @@ def join(address: str, cores: int) -> bool:
             f"compute.ray_address: no Ray cluster can be used at {address!r}: {reason}"
         ) from None
     return True
+
+
+def cannot_work(why: str) -> ConfigurationError:
+    """A process of ours on a node cannot do its work; for the raising."""
+    return ConfigurationError(
+        f"compute.executor: {why}; every node of the Ray cluster needs FLORIST {RELEASE} and what "
+        "it needs, in the environment that Ray was started in"
+    )
 
 
 def _knock(address: str) -> None:

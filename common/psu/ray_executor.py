@@ -33,7 +33,7 @@ from florist.common.priority_pool import PriorityPool, current_rank
 from florist.common.psu import ray_cluster
 from florist.common.psu.ahead import Ahead
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.ray_worker import STRANGER, Worker
+from florist.common.psu.ray_worker import STRANGER, Worker, what_is_wrong
 from florist.common.psu.sealed_jobs import (
     NONCE_BYTES,
     Introduction,
@@ -43,7 +43,6 @@ from florist.common.psu.sealed_jobs import (
     UnsealError,
 )
 from florist.common.psu.set_stream import CHUNK_BYTES
-from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
@@ -317,13 +316,11 @@ class RayExecutor:
                 log.warning("a worker of the Ray cluster is gone for good")
                 if first:
                     reason = " ".join(str(error).split())[-300:]
-                    self._idle.put(_cannot_work(f"a worker cannot start: {reason}"))
+                    self._idle.put(ray_cluster.cannot_work(f"a worker cannot start: {reason}"))
                 return
             theirs = greeting.result()
-            if theirs["release"] != RELEASE:
-                self._idle.put(_cannot_work(f"a node has release {theirs['release']} of FLORIST"))
-            elif theirs["obstacle"]:
-                self._idle.put(_cannot_work(f"on a node, {theirs['obstacle']}"))
+            if why := what_is_wrong(theirs):
+                self._idle.put(ray_cluster.cannot_work(why))
             else:
                 conversation = ours.as_driver(theirs["public"])
                 self._idle.put(_Seat(actor, ours.public, conversation, theirs["engine"]))
@@ -392,13 +389,6 @@ def _result(answer: bytes) -> memoryview:
     if outcome == Outcome.FAILED:
         raise InternalError(f"a worker of the Ray cluster failed: {bytes(result).decode()}")
     return result
-
-
-def _cannot_work(why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"compute.executor: {why}; every node of the Ray cluster needs FLORIST {RELEASE} and what "
-        "it needs, in the environment that Ray was started in"
-    )
 
 
 def _cuts(begins: np.ndarray[Any, np.dtype[np.uint16]], rows: int) -> list[int]:

@@ -33,6 +33,13 @@ class Greeting(TypedDict):
     obstacle: str
 
 
+def what_is_wrong(greeting: Greeting) -> str:
+    """Why whoever greets so cannot work for us; empty if it can."""
+    if greeting["release"] != RELEASE:
+        return f"a node has release {greeting['release']} of FLORIST"
+    return f"on a node, {greeting['obstacle']}" if greeting["obstacle"] else ""
+
+
 #: The answer of a worker that does not know with whom it speaks.
 STRANGER = b""
 
