@@ -7,7 +7,6 @@ secrets, as parties alone do, and on how their branches meet. All else is betwee
 from __future__ import annotations
 
 import hashlib
-import logging
 import secrets
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from florist.common.psu.custody import Held
     from florist.common.run_directory import TableName
     from florist.common.session import Session
-
-log = logging.getLogger("florist.align")
 
 #: Seconds between two looks at how far branches are.
 _LOOK = 1.0

@@ -36,7 +36,7 @@ PATIENCE = 120.0
 #: Calls of the head and of siblings that a branch takes at a time; one runs as long as the union.
 _CALLS = 16
 
-#: Seconds for a sibling to answer.
+#: Seconds after which a branch that does not answer is restarted.
 _ANSWER = 600.0
 
 _KEY_BYTES = 32
@@ -121,6 +121,7 @@ def _answered(
 
 
 def _called(
+    actor: Any,  # noqa: ANN401 - Ray's own
     signature: Signature,
     conversation: Conversation,
     plain: bytes,
@@ -142,6 +143,10 @@ def _called(
         opened = conversation.open(answer, answers=sealed)
     except (ray.exceptions.RayTaskError, UnsealError) as error:
         raise InternalError(f"a branch of ours failed: {error}") from None
+    except ray.exceptions.GetTimeoutError:
+        log.warning("a branch of ours does not answer and is restarted")
+        ray.kill(actor, no_restart=False)
+        raise BranchLost(_LOST) from None
     except ray.exceptions.RayError:
         raise BranchLost(_LOST) from None
     return result(signature, opened)
@@ -165,7 +170,7 @@ class RaySibling:
     def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the desk gives it
         call = asked(OF_SIBLINGS, method, (self.attempt, *arguments))
         send = self.actor.call_of_sibling.remote
-        return _called(OF_SIBLINGS[method], self.crew, call, send, _ANSWER)
+        return _called(self.actor, OF_SIBLINGS[method], self.crew, call, send, _ANSWER)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -180,24 +185,19 @@ class RayBranch:
     crew_key: bytes
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        # Without a limit: Ray notices a branch that is gone.
-        return self._call(method, arguments, (), None)
+        return self._call(method, arguments, ())
 
     def begin(self, order: Order) -> None:
-        self._call("begin", (order, self.crew_key), self.siblings, _ANSWER)
+        self._call("begin", (order, self.crew_key), self.siblings)
 
-    def _call(
-        self,
-        method: str,
-        arguments: Sequence[object],
-        actors: Sequence[Any],
-        timeout: float | None,
-    ) -> Any:  # noqa: ANN401 - as `Branch` gives it
+    def _call(self, method: str, arguments: Sequence[object], actors: Sequence[Any]) -> Any:  # noqa: ANN401 - as `Branch` gives it
         def send(sealed: bytes) -> Any:  # noqa: ANN401 - Ray's own
             return self.actor.call.remote(self.head, sealed, list(actors))
 
         call = asked(OF_HEAD, method, arguments)
-        return _called(OF_HEAD[method], self.conversation, call, send, timeout)
+        # A run takes as long as a union; the head looks at it by other calls meanwhile.
+        timeout = None if method == "run" else _ANSWER
+        return _called(self.actor, OF_HEAD[method], self.conversation, call, send, timeout)
 
     def host(self) -> str:
         import ray  # noqa: PLC0415 - it is there, as we have joined

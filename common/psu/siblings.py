@@ -78,11 +78,6 @@ class Alone:
 ALONE = Alone()
 
 
-def total(siblings: Siblings, label: str, number: int) -> int:
-    """The sum of what each says."""
-    return sum(siblings.swap(label, [number] * siblings.count))
-
-
 def blocks_dealt(rows: int, count: int) -> Iterator[tuple[int, int]]:
     """How a party's rows are dealt to its branches: whose each block is, and how long."""
     for number, start in enumerate(range(0, rows, BLOCK_ROWS)):

@@ -10,7 +10,7 @@ from florist.common.disk.sorter import sorting
 from florist.common.disk.storage import MemoryStorage
 from florist.common.psu.journal import IDS, Journal, name_of
 from florist.common.psu.shared_sorting import sorting_together
-from florist.common.psu.siblings import ALONE, share, total, value_cuts
+from florist.common.psu.siblings import ALONE, share, value_cuts
 from florist.common.psu.sorted_streams import Ascent
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 
@@ -81,7 +81,7 @@ class UnionWork:
 
     def total(self, label: str, number: int) -> int:
         """The sum of what each sibling says; every label once."""
-        return total(self.siblings, label, number)
+        return sum(self.siblings.swap(label, [number] * self.siblings.count))
 
     def store_ids(self, chunks: Iterable[Elements]) -> None:
         """Keep our hashed IDs."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,17 +14,18 @@ from florist.active_party.role import ACTIVE
 from florist.cli.sample_data import IdSample
 from florist.common import align_stage
 from florist.common.branches import ray_branches
-from florist.common.branches.ray_branches import RayBranch
+from florist.common.branches.ray_branches import RayBranch, RayBranches
 from florist.common.config import load_config
 from florist.common.data.table_ids import TableIds
 from florist.common.disk.storage import FolderStorage
+from florist.common.errors import BranchLost
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
 from florist.common.progress import NoProgress
 from florist.common.stage import StageOptions
 from florist.passive_party.role import PASSIVE
 from tests.support.parties import ROLES, Workspace
-from tests.support.ray_cluster import local_cluster, object_store_holds
+from tests.support.ray_cluster import local_cluster, object_store_holds, worker_pids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +83,26 @@ def test_the_cluster_sees_nothing_in_the_clear(
         for secret in secrets:
             assert not any(secret in data for data in passed)
             assert not object_store_holds(secret)
+
+
+def test_a_branch_that_does_not_answer_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_branches, "_ANSWER", 2.0)
+    workspace = Workspace.create(tmp_path / "pair", IdSample(3, 3, 1))
+    workspace.configure("active", {"agreement.branches": 2, "compute.executor": "ray"})
+    with (
+        local_cluster(cores=2),
+        closing(RayBranches(load_config(workspace.config("active")))) as cluster,
+    ):
+        branches = cluster.branches()
+        assert [branch.call("progress") for branch in branches] == [{}, {}]
+        for pid in worker_pids(kind="ray::Branch"):
+            os.kill(pid, signal.SIGSTOP)
+        for branch in branches:
+            with pytest.raises(BranchLost):
+                branch.call("progress")
+        assert [branch.call("progress") for branch in cluster.branches()] == [{}, {}]
 
 
 def secrets_of(order: Order) -> list[bytes]:
