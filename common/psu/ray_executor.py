@@ -76,6 +76,8 @@ _JOB_PATIENCE = 600.0
 #: Workers that one job may cost before it is taken to be the cause.
 _MOST_LOSSES = 8
 
+_WORKER_LOST = "a worker of the Ray cluster was lost; others do its work"
+
 #: Fewer rows are sorted here: sending them takes longer.
 _SORTED_HERE_BELOW = 1 << 16
 #: Larger ranges of rows, which are then much alike, are sorted here too.
@@ -276,6 +278,7 @@ class RayExecutor:
         try:
             answer: bytes = self._ray.get(call.answer, timeout=_JOB_PATIENCE)
             if answer == STRANGER:  # it was restarted
+                log.warning(_WORKER_LOST)
                 raise _Lost
             return seat.conversation.open(answer, answers=call.nonce)
         except exceptions.RayTaskError as error:
@@ -286,7 +289,7 @@ class RayExecutor:
             raise _Lost from None
         except exceptions.RayError:
             if not self._closed:
-                log.warning("a worker of the Ray cluster was lost; others do its work")
+                log.warning(_WORKER_LOST)
             raise _Lost from None
         except UnsealError:
             raise InternalError("a worker of the Ray cluster sealed its answer wrongly") from None

@@ -12,7 +12,7 @@ import pytest
 
 from florist.cli.sample_data import IdSample
 from tests.support.parties import Workspace
-from tests.support.ray_cluster import kill_a_worker
+from tests.support.ray_cluster import frozen_worker, kill_a_worker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +42,8 @@ def test_a_worker_is_lost_and_the_union_is_right(tmp_path: Path) -> None:
         active.wait_for("executor ray, 2 workers", UP)
         with workspace.start("passive") as passive:
             active.wait_for("steps 3-4.*started", UP)
-            time.sleep(0.2)
-            kill_a_worker(active.process.pid)
+            with frozen_worker(active.process.pid):  # so that it has jobs when it is killed
+                time.sleep(1)
             assert (active.finish(UP), passive.finish(UP)) == (0, 0)
     workspace.assert_aligned()
     assert "a worker of the Ray cluster was lost; others do its work" in active.output

@@ -40,6 +40,17 @@ def kill_a_worker(above: int | None = None, kind: str = "ray::Worker") -> None:
     os.kill(worker_pids(above, kind)[0], signal.SIGKILL)
 
 
+@contextmanager
+def frozen_worker(above: int) -> Iterator[None]:
+    """One that takes jobs and does none; in the end it is killed."""
+    pid = worker_pids(above)[0]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
 def object_store_holds(wanted: bytes) -> bool:
     """Whether these bytes are anywhere in the shared memory of our cluster's objects."""
     found = False

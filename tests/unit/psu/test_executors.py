@@ -348,7 +348,9 @@ def test_the_union_when_a_worker_is_lost(
     assert "a worker of the Ray cluster was lost; others do its work" in caplog.text
 
 
-def test_a_restarted_worker_is_introduced_anew(on_ray: RayExecutor) -> None:
+def test_a_restarted_worker_is_introduced_anew(
+    on_ray: RayExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
     """It has other keys, and says that it knows nobody."""
     # Others, of executors that were closed, are about to end.
     assert eventually(lambda: len(worker_pids()) == 1, WAIT)
@@ -359,6 +361,7 @@ def test_a_restarted_worker_is_introduced_anew(on_ray: RayExecutor) -> None:
     (raised,) = on_ray.raised([chunk], exponent, check=False)
     assert np.array_equal(raised, X25519.power(chunk, exponent))
     assert worker_pids() != before
+    assert "a worker of the Ray cluster was lost" in caplog.text
 
 
 def test_closing_ends_what_is_under_way(cluster: None) -> None:
