@@ -17,10 +17,11 @@ import numpy as np
 
 from florist.common.align_stage import Aligner
 from florist.common.bundle import ActiveBundle, compare_bundles, load_bundle
+from florist.common.data.feature_room import in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.ids import quick_digests
-from florist.common.data.labels import read_labels
-from florist.common.data.tables import read_table, read_table_ids
+from florist.common.data.survey import survey
+from florist.common.data.table_ids import IdsInParts
 from florist.common.errors import ConfigurationError
 from florist.common.evaluation.evaluation import check_labels
 from florist.common.evaluation.page import EvaluationReport, render
@@ -69,6 +70,7 @@ class _Table:
     """The evaluation table as the model takes it."""
 
     ids: IdColumn
+    fingerprint: str
     features: Features | None
     labels: npt.NDArray[np.int64] | None
 
@@ -155,23 +157,39 @@ def _read(config: PartyConfig, settings: Table, bundle: Bundle) -> _Table:
         ConfigurationError: names the file or key and the fix.
     """
     preprocessing, classes = bundle.preprocessing, bundle.agreement.training.classes
-    raw = read_table(settings, config.agreement.id_normalisation, features=preprocessing.features)
+    found = survey(
+        settings,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        known=preprocessing,
+        with_labels=isinstance(bundle, ActiveBundle),
+        with_ids=True,
+        memory=config.training.table_bytes,
+    )
     labels = None
     if isinstance(bundle, ActiveBundle):
-        labels = read_labels(raw, classes, names=bundle.class_names).classes
+        assert found.labels is not None
+        labels = found.labels.labels(classes, names=bundle.class_names).classes
         check_labels(labels, classes)
-    has_features = preprocessing.numeric_columns or preprocessing.categorical_columns
-    _warn_of_training_people(config, raw.ids)
-    log.info("%s rows read from the evaluation table, %r", f"{len(raw):,}", bundle)
-    return _Table(raw.ids, preprocessing.transform(raw) if has_features else None, labels)
+    assert found.ids is not None
+    _warn_of_training_people(config, found.ids)
+    log.info("%s rows read from the evaluation table, %r", f"{found.rows:,}", bundle)
+    # In memory: from files, the time of a part would tell which of its rows were read before.
+    features = in_memory(found) if any(preprocessing.sizes) else None
+    return _Table(found.ids, found.fingerprint, features, labels)
 
 
 def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:
     """The model knows them, so that it looks better than it is."""
     if not config.data.train.path.exists():
         return
-    trained = read_table_ids(config.data.train, config.agreement.id_normalisation)
-    if known := int(np.isin(quick_digests(ids), quick_digests(trained)).sum()):
+    ours = np.sort(quick_digests(ids))
+    is_known = np.zeros(len(ours), dtype=bool)
+    for part in IdsInParts(config.data.train, config.agreement.id_normalisation).read():
+        digests = quick_digests(part)
+        place = np.searchsorted(ours, digests)
+        is_known[place[ours.take(place, mode="clip") == digests]] = True
+    if known := int(is_known.sum()):
         log.warning(
             "%s of our %s people to evaluate on are in our training table too: the estimate is "
             "too good to be true; take them out of data.evaluation",
@@ -181,7 +199,7 @@ def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:
 
 
 def _check_same_table(alignment: Alignment, table: _Table, runs: RunDirectory) -> None:
-    if alignment.summary.table_fingerprint != fingerprint(table.ids):
+    if alignment.summary.table_fingerprint != table.fingerprint:
         raise ConfigurationError(
             "data.evaluation: its IDs are not those that were aligned for an earlier evaluation; "
             f"put the table back as it was, or name another run_directory. {_anew(runs)}"
@@ -320,7 +338,7 @@ def _align(meeting: _Meeting, table: _Table, count: int) -> EvaluationUnion:
     ranks = np.full(len(table), -1, dtype=np.int64)
     ranks[rows] = some.rank_of_row
     meeting.runs.drop_work("evaluate")  # another attempt has other people take part
-    summary = replace(some.summary, rows=len(table), table_fingerprint=fingerprint(table.ids))
+    summary = replace(some.summary, rows=len(table), table_fingerprint=table.fingerprint)
     return EvaluationUnion(Alignment(summary, ranks), draws.secret)
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from florist.common.data.features import Features, encoded_bytes
 
@@ -48,7 +49,7 @@ class FeatureRoom:
         size = encoded_bytes(table.rows, sum(sizes))
         if size <= self.memory:
             self.memory -= size
-            return _in_memory(table.encoded(), table.rows, *sizes)
+            return in_memory(table)
         self._storage.require(size)
         log.info("%s: %.1f GB of features are kept on disk", table.source, size / 1e9)
         return self._in_files(table.encoded(), table.rows, *sizes)
@@ -88,15 +89,22 @@ class MappedFeatures(Features):
         return taken
 
 
-def _in_memory(parts: Iterable[Features], rows: int, numeric: int, categorical: int) -> Features:
-    numbers = np.empty((rows, numeric), dtype=np.float32)
-    categories = np.empty((rows, categorical), dtype=np.int32)
+def in_memory(table: Survey) -> Features:
+    """A table's features, encoded, however much they are.
+
+    Raises:
+        ConfigurationError: it was changed since the survey.
+    """
+    numeric, categorical = table.preprocessing.sizes
+    numbers = np.empty((table.rows, numeric), dtype=np.float32)
+    categories = np.empty((table.rows, categorical), dtype=np.int32)
     row = 0
-    for part in parts:
+    for part in table.encoded():
         numbers[row : row + len(part)] = part.numeric
         categories[row : row + len(part)] = part.categories
         row += len(part)
-    assert row == rows
+    assert row == table.rows
+    pa.default_memory_pool().release_unused()  # reading leaves a lot
     return Features(numbers, categories)
 
 

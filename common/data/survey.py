@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from florist.common.agreement import Normalisation
     from florist.common.config import PreprocessingSettings, Table
     from florist.common.data.features import Features
+    from florist.common.data.ids import IdColumn
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.data.tables import RawTable
 
@@ -28,8 +29,10 @@ class Survey:
     """What the first pass found, and the way to the rows for the second."""
 
     rows: int
-    #: Of the IDs, which are no longer in memory.
+    #: Of the IDs.
     fingerprint: str
+    #: None where they were not asked for.
+    ids: IdColumn | None
     #: None where they were not asked for.
     labels: LabelReader | None
     preprocessing: Preprocessing
@@ -62,6 +65,7 @@ def survey(
     *,
     known: Preprocessing | None = None,
     with_labels: bool = False,
+    with_ids: bool = False,
     memory: int = 0,
 ) -> Survey:
     """Check a table's IDs, read its labels and learn its preprocessing, never having it whole.
@@ -72,6 +76,7 @@ def survey(
         settings: by which to learn.
         known: what was learned from the training table, for any other one.
         with_labels: whether to read them.
+        with_ids: whether to keep them in memory, once they are checked.
         memory: bytes that the raw features and the encoded ones may take together. A table that is
             so small is read once; of a larger one no part is kept, and `encoded` reads it again.
 
@@ -79,7 +84,7 @@ def survey(
         ConfigurationError: as `read_table`, `read_labels` and `Preprocessing.fit`.
     """
     parts = TableParts(table, features=known.features if known else None)
-    ids = IdsInParts(table, normalisation)
+    ids = IdsInParts(table, normalisation, keep=with_ids)
     labels = LabelReader(parts.source, table.label) if with_labels else None
     fitting, kept = Fitting(settings), _Kept(memory)
     for content, features in parts.first_pass():
@@ -93,7 +98,7 @@ def survey(
         kept.drop()
     found = ids.facts()
     learned = known or _learned(fitting, parts)
-    return Survey(found.count, found.fingerprint, labels, learned, parts, kept)
+    return Survey(found.count, found.fingerprint, ids.column(), labels, learned, parts, kept)
 
 
 def _learned(fitting: Fitting, parts: TableParts) -> Preprocessing:

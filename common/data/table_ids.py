@@ -25,17 +25,30 @@ _ROWS = 1 << 17
 
 
 class IdsInParts:
-    """The IDs of a table as its rows come, from whoever reads them; they are checked, not kept."""
+    """The IDs of a table as its rows come, from whoever reads them; they are checked."""
 
     def __init__(
-        self, table: Table, normalisation: Normalisation, check: IdCheck | None = None
+        self,
+        table: Table,
+        normalisation: Normalisation,
+        check: IdCheck | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
-        """`check` is for these IDs only; by default it is done in memory, eight bytes of each."""
+        """Begin with none.
+
+        Args:
+            table: the configuration's.
+            normalisation: the agreement's.
+            check: for these IDs only; by default it is done in memory, eight bytes of each.
+            keep: whether `column` is wanted; else they are not kept.
+        """
         self._table = table
         self._normalisation = normalisation
         self._column = id_name(table)
         self._where = f"{table.path}, column {quoted(table.id_column)}"
         self._check = check or IdCheck()
+        self._kept: list[IdColumn] | None = [] if keep else None
 
     def add(self, content: pa.Table) -> None:
         """The next rows.
@@ -43,7 +56,10 @@ class IdsInParts:
         Raises:
             ConfigurationError: an ID has no exact text.
         """
-        self._check.add(self._ids(content, self._check.count))
+        ids = self._ids(content, self._check.count)
+        self._check.add(ids)
+        if self._kept is not None:
+            self._kept.append(ids)
 
     def facts(self) -> IdFacts:
         """After all rows, once.
@@ -53,6 +69,10 @@ class IdsInParts:
         """
         where = f"{self._where} (normalisation `{self._normalisation}`)"
         return self._check.facts(where, self.read)
+
+    def column(self) -> IdColumn | None:
+        """All IDs that were added, once; None if they were not kept."""
+        return None if self._kept is None else IdColumn.joined(self._kept)
 
     def read(self, rows: int = _ROWS) -> Iterator[IdColumn]:
         """The IDs from the file, `rows` at a time, unchecked."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.data.id_check import fingerprint
-from florist.common.data.tables import read_table
+from florist.common.data.feature_room import in_memory
+from florist.common.data.survey import survey
 from florist.common.errors import ConfigurationError
 from florist.common.serving.hiding import HidingGroups
 from florist.common.serving.private_files import private_file
@@ -43,6 +43,7 @@ class People:
     rank_of_row: npt.NDArray[np.int64]
     #: The row of each rank: ours, or the one that stands in.
     row_of_rank: npt.NDArray[np.int64]
+    #: In memory: from files, the time of an answer would tell which rows were read before.
     features: Features
     #: Secret to the peer, the same at every start.
     draws: SecretDraws
@@ -69,10 +70,15 @@ def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> Peop
             f"{runs.path}: the training table was aligned again since the model was trained; "
             "train again, or restore the alignment"
         )
-    raw = read_table(
-        table, config.agreement.id_normalisation, features=bundle.preprocessing.features
+    found = survey(
+        table,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        known=bundle.preprocessing,
+        with_ids=True,
+        memory=config.training.table_bytes,
     )
-    if fingerprint(raw.ids) != alignment.summary.table_fingerprint:
+    if found.fingerprint != alignment.summary.table_fingerprint:
         raise ConfigurationError(
             f"data.{name}: its IDs are not those that were aligned; put the table back as it was"
         )
@@ -81,6 +87,7 @@ def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> Peop
         raise ConfigurationError(f"{runs.path}/serving/secret: is damaged; restore it")
     draws = SecretDraws(secret).derive(alignment.summary.union_sha256)
     union_size = alignment.summary.union_size
+    assert found.ids is not None
     return People(
         HidingGroups.of(
             union_size,
@@ -89,10 +96,10 @@ def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> Peop
             run=bundle.run,
         ),
         union_sha256,
-        raw.ids,
+        found.ids,
         alignment.rank_of_row,
         _rows_with_stand_ins(alignment, draws),
-        bundle.preprocessing.transform(raw),
+        in_memory(found),
         draws,
     )
 

@@ -22,7 +22,7 @@ from pyarrow import parquet
 from florist.common.config import PreprocessingSettings, Table
 from florist.common.data import category_lookup, fitting, table_files, table_parts
 from florist.common.data.category_lookup import CategoryLookup
-from florist.common.data.feature_room import FeatureRoom
+from florist.common.data.feature_room import FeatureRoom, in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing, Vocabulary
@@ -34,6 +34,7 @@ from florist.common.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from florist.common.data.survey import Survey
     from florist.common.data.table_files import TextLayout
 
 #: Bytes of a block of text, rows of a row group, and values of a part.
@@ -103,8 +104,27 @@ def by_parts(
     memory: int = 0,
 ) -> Found:
     with_labels = table.label is not None
-    found = survey(table, "strip", chosen, known=known, with_labels=with_labels, memory=kept)
+
+    def look(*, with_ids: bool = False) -> Survey:
+        return survey(
+            table,
+            "strip",
+            chosen,
+            known=known,
+            with_labels=with_labels,
+            with_ids=with_ids,
+            memory=kept,
+        )
+
+    found = look()
+    assert found.ids is None
     features = FeatureRoom(memory, FolderStorage(folder / "work")).hold(found)
+    again = look(with_ids=True)
+    assert again.ids is not None
+    assert fingerprint(again.ids) == again.fingerprint == found.fingerprint
+    whole = in_memory(again)
+    assert np.array_equal(whole.numeric, features.numeric)
+    assert np.array_equal(whole.categories, features.categories)
     labels = found.labels.labels() if found.labels else None
     everyone = np.arange(found.rows)
     assert np.array_equal(features.take(everyone).numeric, features.numeric)
