@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from florist.common.ahead import taken_ahead
 from florist.common.data.ids import IdColumn, quick_digests
 from florist.common.data.quoting import quoted_few
 from florist.common.disk.sorter import sorting
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Bytes of memory for digests that are sorted on disk.
 _ROOM = 32_000_000
+
+#: Parts that wait for the next step at most.
+_AHEAD = 2
 
 #: Repeated IDs that are looked for by name: there may be as many as rows.
 _MOST_SUSPECTS = 1 << 16
@@ -69,16 +73,27 @@ class IdCheck:
 
     def add(self, ids: IdColumn) -> None:
         """The next IDs."""
+        self._keep(self._look(ids))
+
+    def add_all(self, parts: Iterable[IdColumn]) -> None:
+        """The same of each part; they are read, looked at and sorted side by side."""
+        looks = map(self._look, taken_ahead(parts, _AHEAD))
+        for digests in taken_ahead(looks, _AHEAD):
+            self._keep(digests)
+
+    def _look(self, ids: IdColumn) -> npt.NDArray[np.uint64]:
+        self._fingerprint.add(ids)
         empty = np.flatnonzero(ids.offsets[1:] == ids.offsets[:-1])
         if len(empty) and not self._empty:
-            self._first_empty = self.count + int(empty[0]) + 1
+            self._first_empty = self.count - len(ids) + int(empty[0]) + 1
         self._empty += len(empty)
-        digests = quick_digests(ids)
+        return quick_digests(ids)
+
+    def _keep(self, digests: npt.NDArray[np.uint64]) -> None:
         if self._sorter:
             self._sorter.add(digests.astype(">u8").view(np.uint8).reshape(-1, _DIGEST_BYTES))
         else:
             self._digests.append(digests)
-        self._fingerprint.add(ids)
 
     def facts(self, where: str, again: Callable[[], Iterable[IdColumn]]) -> IdFacts:
         """Call it once, after all parts.

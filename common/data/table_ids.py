@@ -61,6 +61,14 @@ class IdsInParts:
         if self._kept is not None:
             self._kept.append(ids)
 
+    def add_all(self) -> None:
+        """All rows, read from the file for the sake of their IDs; at least one.
+
+        Raises:
+            ConfigurationError: the file, what is wrong and the fix; or an ID has no exact text.
+        """
+        self._check.add_all(self.read())
+
     def facts(self) -> IdFacts:
         """After all rows, once.
 
@@ -75,25 +83,18 @@ class IdsInParts:
         return None if self._kept is None else IdColumn.joined(self._kept)
 
     def read(self, rows: int = _ROWS) -> Iterator[IdColumn]:
-        """The IDs from the file, `rows` at a time, unchecked."""
-        done = 0
-        for content in self.contents(rows):
-            yield self._ids(content, done)
-            done += content.num_rows
-
-    def contents(self, rows: int = _ROWS) -> Iterator[pa.Table]:
-        """What `add` takes, read from the file for its own sake; at least one row.
+        """The IDs from the file, `rows` at a time, unchecked; at least one.
 
         Raises:
-            ConfigurationError: the file, what is wrong and the fix.
+            ConfigurationError: as `add_all`.
         """
         file = table_file(self._table)
         names = [file.names[0] if self._column is None else self._column]
-        empty = True
+        done = 0
         for content, _ in file.batches(names, rows):
-            empty = False
-            yield content
-        if empty:
+            yield self._ids(content, done)
+            done += content.num_rows
+        if not done:
             file.read(names)  # it tells what is wrong
 
     def _ids(self, content: pa.Table, before: int) -> IdColumn:
@@ -116,8 +117,7 @@ class TableIds:
         self._source = table.path
         with checking_ids(storage) as check:
             self._ids = IdsInParts(table, normalisation, check)
-            for content in self._ids.contents():
-                self._ids.add(content)
+            self._ids.add_all()
             self._facts = self._ids.facts()
 
     def __len__(self) -> int:

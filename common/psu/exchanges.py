@@ -24,10 +24,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from florist.common.ahead import taken_ahead
 from florist.common.errors import ProtocolViolation
 from florist.common.messages import Step
 from florist.common.priority_pool import going_first
-from florist.common.psu.ahead import taken_ahead
 from florist.common.psu.set_stream import (
     receive_chunks,
     receive_count,

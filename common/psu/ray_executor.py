@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from florist.common.ahead import Ahead
 from florist.common.data.ids import packed_ids
 from florist.common.errors import (
     ConfigurationError,
@@ -31,7 +32,6 @@ from florist.common.errors import (
 from florist.common.groups.element_sets import sorted_set
 from florist.common.priority_pool import PriorityPool, current_rank
 from florist.common.psu import ray_cluster
-from florist.common.psu.ahead import Ahead
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.ray_worker import STRANGER, Worker, what_is_wrong
 from florist.common.psu.sealed_jobs import (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import numpy as np
 
+from florist.common.ahead import taken_ahead
 from florist.common.disk.rows import read_rows
 from florist.common.groups.element_sets import prefixes
-from florist.common.psu.ahead import taken_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.psu.ahead import Ahead, taken_ahead
+from florist.common.ahead import Ahead, taken_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
