@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from florist.common.data.ids import Ids
     from florist.common.groups.group import Group
     from florist.common.progress import Progress
+    from florist.common.psu.alignment import UnionView
     from florist.common.role import Role
     from florist.common.run_directory import TableName
     from florist.common.session import Session
     from florist.common.stage import StageOptions
-    from florist.common.unions import UnionDone, Unions
+    from florist.common.unions import Unions
 
 log = logging.getLogger("florist.align")
 
@@ -125,7 +126,7 @@ class Aligner:
 
         The ranks are in the folder, and are to be read before it is dropped.
         """
-        done = self.unions.run(
+        view = self.unions.run(
             UnionTask(
                 role=self.role,
                 config=self.config,
@@ -139,8 +140,8 @@ class Aligner:
                 secrets=self.secrets,
             )
         )
-        summary = self._summary(len(ids), fingerprint, done)
-        return Alignment(summary, partial(done.view.places.parts, len(ids)))
+        summary = self._summary(len(ids), fingerprint, view)
+        return Alignment(summary, partial(view.places.parts, len(ids)))
 
     def _identity(self, table: TableName, fingerprint: str) -> bytes:
         """Of what is to be aligned with whom: another one begins anew."""
@@ -157,8 +158,8 @@ class Aligner:
         )
         return sha256(json.dumps(parts).encode()).digest()
 
-    def _summary(self, rows: int, fingerprint: str, done: UnionDone) -> AlignmentSummary:
-        config, traffic, view = self.config, self.session.traffic, done.view
+    def _summary(self, rows: int, fingerprint: str, view: UnionView) -> AlignmentSummary:
+        config, traffic = self.config, self.session.traffic
         return AlignmentSummary(
             format=FORMAT,
             release=RELEASE,
@@ -177,8 +178,8 @@ class Aligner:
             shared_size=view.sizes.shared,
             union_sha256=view.digest.hex(),
             seconds=dict(self.laps.seconds),
-            bytes_sent=traffic.sent + done.sent,
-            bytes_received=traffic.received + done.received,
+            bytes_sent=traffic.all_sent,
+            bytes_received=traffic.all_received,
         )
 
 

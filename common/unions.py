@@ -51,16 +51,6 @@ class UnionTask:
         return len(self.ids) + self.config.alignment.dummies
 
 
-@dataclass(frozen=True, slots=True)
-class UnionDone:
-    """What came of it."""
-
-    view: UnionView
-    #: Bytes to and from the peer that did not pass through the session.
-    sent: int = 0
-    received: int = 0
-
-
 class Unions(Protocol):
     """Does unions; whoever made it closes it."""
 
@@ -74,7 +64,7 @@ class Unions(Protocol):
         """For people."""
         ...
 
-    def run(self, task: UnionTask) -> UnionDone:
+    def run(self, task: UnionTask) -> UnionView:
         """The union of our IDs, with dummies as configured, and of the peer's.
 
         What both parties have done of it before is not done again. The view's places are in the
@@ -105,7 +95,7 @@ class OwnUnions:
     def name(self) -> str:
         return self.executor.name
 
-    def run(self, task: UnionTask) -> UnionDone:
+    def run(self, task: UnionTask) -> UnionView:
         work = self._open(task)
         if work.journal.ids is None:
             with task.progress.step(f"hashing our IDs ({task.table})") as step:
@@ -114,7 +104,7 @@ class OwnUnions:
         task.laps.end("hash")
         view = task.role.run_psu(task.session, work, task.progress, task.table)
         task.laps.end("union")
-        return UnionDone(view)
+        return view
 
     def _open(self, task: UnionTask) -> UnionWork:
         """Where both are with this union."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florist.common import freed_memory
-from florist.common.branches.orders import Finding, Memory
+from florist.common.branches.orders import Finding, Memory, Standing
 from florist.common.branches.progress import NotedProgress
 from florist.common.config import Tls
 from florist.common.data.ids import unpacked_ids
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from florist.common.branches.orders import Order, Record, TlsContents
-    from florist.common.branches.progress import StepState
     from florist.common.config import PartyConfig
     from florist.common.psu.crew import Sibling
     from florist.common.psu.places import Places
@@ -170,14 +169,17 @@ class Branch:
         progress = CountedProgress(at.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)
         at.places = view.places
-        traffic = session.traffic
-        return Finding(
-            sizes=view.sizes, digest=view.digest, sent=traffic.sent, received=traffic.received
-        )
+        return Finding(sizes=view.sizes, digest=view.digest)
 
-    def progress(self) -> dict[str, StepState]:
-        """By the title of each step."""
-        return self._at.progress.snapshot() if self._at is not None else {}
+    def standing(self) -> Standing:
+        """How far this attempt is."""
+        if self._at is None:
+            return Standing(steps={}, sent=0, received=0)
+        steps, session = self._at.progress.snapshot(), self._at.session
+        if session is None:
+            return Standing(steps=steps, sent=0, received=0)
+        traffic = session.traffic
+        return Standing(steps=steps, sent=traffic.sent, received=traffic.received)
 
     def places(self, start: int) -> bytes:
         """Those of our rows from `start` on, as they are stored; some."""

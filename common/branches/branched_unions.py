@@ -35,20 +35,19 @@ from florist.common.psu.opening import open_union
 from florist.common.psu.places import PLACE_BYTES, PLACES, Places
 from florist.common.psu.siblings import blocks_dealt
 from florist.common.psu.stored_sets import StoredSet, writing_set
-from florist.common.unions import UnionDone, UnionTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from florist.common.branches.orders import Finding
-    from florist.common.branches.progress import StepState
+    from florist.common.branches.orders import Finding, Standing
     from florist.common.data.ids import Ids
     from florist.common.groups.group import Group
     from florist.common.messages import Step
     from florist.common.psu.custody import Held
     from florist.common.run_directory import TableName
     from florist.common.session import Session
+    from florist.common.unions import UnionTask
 
 #: Seconds between two looks at how far branches are.
 _LOOK = 1.0
@@ -129,7 +128,7 @@ class BranchedUnions:
                 for table in tables:
                     branch.call("forget", _folder(folder, table, number))
 
-    def run(self, task: UnionTask) -> UnionDone:
+    def run(self, task: UnionTask) -> UnionView:
         branches = self._cluster.branches()
         # Each runs, takes IDs and is asked how far it is, while one more thread reads.
         with ThreadPoolExecutor(3 * len(branches) + 1, thread_name_prefix="branch") as threads:
@@ -146,7 +145,7 @@ class _Attempt:
     threads: ThreadPoolExecutor
     plaintext: bool
 
-    def run(self) -> UnionDone:
+    def run(self) -> UnionView:
         task, journal = self.task, Journal(self._storage, self.group.width, self.task.identity)
         memories: list[Memory] = self._each("recall", [(record,) for record in self._records])
         joint = JointRecord(journal, memories)
@@ -164,11 +163,7 @@ class _Attempt:
             raise
         view = self._joined_view(findings)
         task.laps.end("union")
-        return UnionDone(
-            view,
-            sent=sum(finding.sent for finding in findings),
-            received=sum(finding.received for finding in findings),
-        )
+        return view
 
     @property
     def _storage(self) -> FolderStorage:
@@ -258,7 +253,7 @@ class _Attempt:
             for branch, address in zip(self.branches, addresses, strict=True)
         ]
         under_way: list[Future[Any]] = [*runs, *([feeding] if feeding else [])]
-        with Mirror(self.task.progress) as mirror:
+        with Mirror(self.task.progress, self.task.session.traffic) as mirror:
             while any(not each.done() for each in under_way):
                 wait([each for each in under_way if not each.done()], _LOOK, FIRST_COMPLETED)
                 if (first := _errors(under_way)) or self.task.session.failure is not None:
@@ -266,14 +261,13 @@ class _Attempt:
                     wait(under_way, _STOPPING)
                     raise _reason([*first, *_errors(under_way)], self.task.session)
                 self._show(mirror)
+            self._show(mirror)
         return [run.result() for run in runs]
 
     def _show(self, mirror: Mirror) -> None:
         with suppress(BranchLost):  # whoever does its work is told
-            snapshots: list[dict[str, StepState]] = self._each(
-                "progress", [()] * len(self.branches)
-            )
-            mirror.show(snapshots)
+            standings: list[Standing] = self._each("standing", [()] * len(self.branches))
+            mirror.show(standings)
 
     def _joined_view(self, findings: Sequence[Finding]) -> UnionView:
         """As a party alone would have it: with the places of all rows, here."""

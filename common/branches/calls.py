@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, TypeAdapter
 
 from florist.common import errors
-from florist.common.branches.orders import Finding, Memory, Order, Record
-from florist.common.branches.progress import StepState
+from florist.common.branches.orders import Finding, Memory, Order, Record, Standing
 from florist.common.errors import FloristError, InternalError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ OF_HEAD: Signatures = {
     "end_ids": Signature((), ()),
     "listening_address": Signature((str, int), (str,)),
     "run": Signature((str, bytes), (Finding,)),
-    "progress": Signature((), (dict[str, StepState],)),
+    "standing": Signature((), (Standing,)),
     "places": Signature((int,), (bytes,)),
     "stop": Signature((str,), ()),
     "forget": Signature((Path,), ()),

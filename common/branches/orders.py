@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from florist.common.branches.progress import StepState
 from florist.common.config import PartyConfig, Tls
 from florist.common.messages import Step
 from florist.common.psu.alignment import Sizes
@@ -89,5 +90,13 @@ class Finding(_Said):
     sizes: Sizes
     #: Of its range of the union.
     digest: bytes
+
+
+class Standing(_Said):
+    """How far a branch is."""
+
+    #: By the title of each step.
+    steps: dict[str, StepState]
+    #: Bytes to and from the peer's branch, in this attempt.
     sent: int
     received: int

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
+    from florist.common.branches.orders import Standing
+    from florist.common.channel.channel import Traffic
     from florist.common.progress import Progress, StepProgress
 
 
@@ -51,14 +53,23 @@ class NotedProgress:
 
 
 class Mirror:
-    """Shows the sum of what branches report; a context."""
+    """Shows, and counts, the sum of what branches report; a context."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, traffic: Traffic) -> None:
         self._progress = progress
+        self._traffic = traffic
+        self._sent = self._received = 0
         self._shown: dict[str, tuple[StepProgress, ExitStack, StepState]] = {}
 
-    def show(self, snapshots: Sequence[dict[str, StepState]]) -> None:
-        """One snapshot of each branch."""
+    def show(self, standings: Sequence[Standing]) -> None:
+        """One of each branch."""
+        sent = sum(each.sent for each in standings)
+        received = sum(each.received for each in standings)
+        self._traffic.count_beside(sent - self._sent, received - self._received)
+        self._sent, self._received = sent, received
+        self._show_steps([each.steps for each in standings])
+
+    def _show_steps(self, snapshots: Sequence[dict[str, StepState]]) -> None:
         for title in dict.fromkeys(title for each in snapshots for title in each):
             states = [each.get(title, StepState()) for each in snapshots]
             if title not in self._shown:

@@ -95,8 +95,12 @@ class Link(Protocol):
 class Traffic:
     """Bytes of encoded messages, both ways; safe to count from many threads."""
 
+    #: Over the link.
     sent: int = 0
     received: int = 0
+    #: Beside it: over links of this party's branches.
+    sent_beside: int = 0
+    received_beside: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def count_sent(self, size: int) -> None:
@@ -106,3 +110,16 @@ class Traffic:
     def count_received(self, size: int) -> None:
         with self._lock:
             self.received += size
+
+    def count_beside(self, sent: int, received: int) -> None:
+        with self._lock:
+            self.sent_beside += sent
+            self.received_beside += received
+
+    @property
+    def all_sent(self) -> int:
+        return self.sent + self.sent_beside
+
+    @property
+    def all_received(self) -> int:
+        return self.received + self.received_beside

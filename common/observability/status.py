@@ -200,8 +200,8 @@ class Status:
         finally:
             with self._lock:
                 self._link = None
-                self._sent += link.traffic.sent
-                self._received += link.traffic.received
+                self._sent += link.traffic.all_sent
+                self._received += link.traffic.all_received
                 self._peer_was_lost = link.failure is not None
             self._set_peer("lost" if self._peer_was_lost else "idle")
 
@@ -257,8 +257,8 @@ class Status:
         with self._lock:
             sent, received = self._sent, self._received
             if self._link is not None:
-                sent += self._link.traffic.sent
-                received += self._link.traffic.received
+                sent += self._link.traffic.all_sent
+                received += self._link.traffic.all_received
             stage = self._stage
             return Snapshot(
                 about=self._about,

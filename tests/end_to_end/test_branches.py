@@ -105,6 +105,8 @@ def test_the_union_is_the_true_one(make_pair: Callable[..., Pair], branches: int
     summary = pair.workspace.alignment("active").summary
     assert summary.engine == "of threads"
     assert summary.bytes_sent > 32 * 701
+    heard = pair.workspace.alignment("passive").summary.bytes_received
+    assert summary.bytes_sent == pytest.approx(heard, abs=2000)
     for role in ROLES:
         assert not list(pair.workspace.run_directory(role).work("align").parent.rglob("branch-*"))
 

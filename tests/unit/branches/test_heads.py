@@ -24,9 +24,10 @@ from florist.common.branches.calls import (
     unpacked,
 )
 from florist.common.branches.meeting import agree_on_meeting
-from florist.common.branches.orders import Memory, Order, Record, TlsContents
+from florist.common.branches.orders import Memory, Order, Record, Standing, TlsContents
 from florist.common.branches.progress import Mirror, NotedProgress, StepState
 from florist.common.branches.ray_branches import cores_of_each
+from florist.common.channel.channel import Traffic
 from florist.common.channel.in_memory import linked_pair
 from florist.common.config import load_config
 from florist.common.data.ids import IdColumn
@@ -41,6 +42,7 @@ from florist.common.errors import (
     ProtocolViolation,
 )
 from florist.common.messages import Step, UnionBranches
+from florist.common.progress import NoProgress
 from florist.common.psu import siblings
 from florist.common.psu.crew import Desk
 from florist.common.psu.hashed_ids import DUMMY_BYTES
@@ -269,20 +271,35 @@ class Shown:
         self.lines.append(f"+{done}")
 
 
+def standing(progress: NotedProgress, sent: int = 0, received: int = 0) -> Standing:
+    return Standing(steps=progress.snapshot(), sent=sent, received=received)
+
+
+def test_traffic_of_branches_is_the_partys() -> None:
+    traffic, branch = Traffic(sent=5, received=7), NotedProgress()
+    for before in (0, 30):  # two unions, one after the other
+        with Mirror(NoProgress(), traffic) as mirror:
+            mirror.show([standing(branch, 10, 1), standing(branch)])
+            assert (traffic.all_sent, traffic.all_received) == (15 + before, 8 + before)
+            mirror.show([standing(branch, 10, 10), standing(branch, 20, 20)])
+            assert (traffic.all_sent, traffic.all_received) == (35 + before, 37 + before)
+    assert (traffic.sent, traffic.received) == (5, 7)
+
+
 def test_steps_of_several_branches_are_shown_as_one() -> None:
     shown, first, second = Shown(), NotedProgress(), NotedProgress()
-    with Mirror(shown) as mirror:
+    with Mirror(shown, Traffic()) as mirror:
         with first.step("step 3") as own:
             own.expect(10)
             own.advance(4)
-            mirror.show([first.snapshot(), second.snapshot()])
+            mirror.show([standing(first), standing(second)])
             with second.step("step 3") as other:
                 other.expect(8)
                 other.advance(8)
-            mirror.show([first.snapshot(), second.snapshot()])
+            mirror.show([standing(first), standing(second)])
             own.advance(6)
-        mirror.show([first.snapshot(), second.snapshot()])
-        mirror.show([first.snapshot(), second.snapshot()])
+        mirror.show([standing(first), standing(second)])
+        mirror.show([standing(first), standing(second)])
     assert shown.lines == [
         "step 3 begins",
         "of 10",
@@ -296,10 +313,10 @@ def test_steps_of_several_branches_are_shown_as_one() -> None:
 
 def test_a_step_that_fails_is_not_shown_as_done() -> None:
     shown, only = Shown(), NotedProgress()
-    with pytest.raises(RuntimeError), Mirror(shown) as mirror:  # noqa: PT012 - in its midst
+    with pytest.raises(RuntimeError), Mirror(shown, Traffic()) as mirror:  # noqa: PT012 - in its midst
         with pytest.raises(ValueError, match="no"), only.step("step 3"):
             raise ValueError("no")
-        mirror.show([only.snapshot()])
+        mirror.show([standing(only)])
         raise RuntimeError
     assert shown.lines == ["step 3 begins"]
 
