@@ -155,6 +155,8 @@ class Branch:
             if session.failure is not None:
                 raise session.failure
 
+        if at.ids is not None:
+            at.ids.watch(check)
         members = [*at.members]
         members[order.number] = at.desk
         work = UnionWork(

@@ -13,11 +13,14 @@ from florist.common.errors import InternalError
 from florist.common.psu.set_stream import rows_per_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from florist.common.disk.storage import Storage
     from florist.common.groups.group import Elements
+
+#: Seconds between two looks, while one waits, whether all is well.
+_LOOK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,7 @@ class ArrivingSet:
         self._count = count
         self._written = 0
         self._failure: BaseException | None = None
+        self._check: Callable[[], None] = _all_is_well
         #: Guards all that changes, and the copy's place.
         self._changed = Condition()
 
@@ -158,6 +162,10 @@ class ArrivingSet:
             self._failure = error
             self._changed.notify_all()
 
+    def watch(self, check: Callable[[], None]) -> None:
+        """Whoever waits also raises what `check` does."""
+        self._check = check
+
     def drop(self) -> None:
         """Unless it has ended, nothing is stored."""
         gone = InternalError("a set was not written to its end")
@@ -174,9 +182,14 @@ class ArrivingSet:
             while self._written < end:
                 if self._failure is not None:
                     raise self._failure
-                self._changed.wait()
+                self._check()
+                self._changed.wait(_LOOK)
             self._copy.seek(start * self._width)
             return read_rows(self._copy, end - start, self._width)
+
+
+def _all_is_well() -> None:
+    """Nothing to raise."""
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -245,3 +246,21 @@ def test_an_arriving_set_that_fails_keeps_nobody_waiting_and_stores_nothing(
         with pytest.raises(PeerLost, match="gone"):
             arriving.append(np.zeros((7, WIDTH), dtype=np.uint8))
     assert storage.size("ids") is None
+
+
+def test_whoever_waits_for_an_arriving_set_hears_that_something_else_failed(
+    storage: Storage,
+) -> None:
+    lost = Event()
+
+    def check() -> None:
+        if lost.is_set():
+            raise PeerLost("gone")
+
+    with arriving_set(storage, "ids", WIDTH, 10) as arriving, ThreadPoolExecutor(1) as readers:
+        arriving.watch(check)
+        reading = readers.submit(lambda: list(arriving.chunks()))
+        arriving.append(np.zeros((3, WIDTH), dtype=np.uint8))
+        lost.set()
+        with pytest.raises(PeerLost, match="gone"):
+            reading.result(timeout=10)
