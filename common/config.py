@@ -183,7 +183,9 @@ class Table(Section):
 
     path: FilePath = Field(
         description="File with one row per person: .csv, .tsv or .txt, these with .gz, or "
-        ".parquet. Text is UTF-8, with a header unless the format has none."
+        ".parquet. Text is UTF-8, with a header unless the format has none. Or a folder of such "
+        "files, all text or all Parquet and with the same columns: they are read one after the "
+        "other, in the order of their names, without those that begin with a dot or an underscore."
     )
     format: FormatName = Field(
         default="plain",

@@ -67,7 +67,7 @@ def predict_file(
 
     Args:
         config: the passive party's; the file's layout is that of `data.train`.
-        source: .csv, .tsv, .txt, these with .gz, or .parquet.
+        source: .csv, .tsv, .txt, these with .gz, or .parquet; or a folder of such files.
         target: a .parquet file.
         progress: where rows are counted.
         force: replace `target`, and begin anew where an earlier run does not fit.
@@ -158,11 +158,11 @@ class _Work:
 
     def identity(self) -> dict[str, object]:
         """Of what is predicted, and by what."""
-        status = self._file.path.stat()
+        stamps = self._file.stamp()
         return {
             "input": str(self._file.path.absolute()),
-            "bytes": status.st_size,
-            "modified": status.st_mtime_ns,
+            "bytes": sum(stamp.size for stamp in stamps),
+            "modified": max((stamp.modified for stamp in stamps), default=0),
             "model": self._client.model,
         }
 

@@ -1,4 +1,8 @@
-"""Text and Parquet files as Arrow columns; what is wrong with a file is told with its fix."""
+"""Text and Parquet files as Arrow columns; what is wrong with a file is told with its fix.
+
+A table is one file, or all files of a folder, one after the other in the order of their names: so
+the tools that write tables of many millions of rows leave them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import stat
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 from pyarrow import csv, parquet
@@ -42,10 +46,13 @@ class TextLayout:
 class TableFile:
     """An open door to a table: its columns are known, and can be read."""
 
+    #: Of the file, or of the folder.
     path: Path
+    #: One at least, all text or all Parquet; the others must have the columns of the first.
+    files: tuple[Path, ...]
     #: The names of its columns, in their order.
     names: list[str]
-    #: What its columns hold; None for a text file, which does not say.
+    #: What its columns hold; None for text, which does not say.
     schema: pa.Schema | None
     text: TextLayout
 
@@ -57,11 +64,8 @@ class TableFile:
         Raises:
             ConfigurationError: names the file, what is wrong and the fix.
         """
-        self._check(names)
-        if self.schema is None:
-            table = _read_text(self.path, names, self.text)
-        else:
-            table = _read_parquet(self.path, names)
+        _check_names(self.path, self.names, names)
+        table = pa.concat_tables([self._read(file, names) for file in self.files])
         if not table.num_rows:
             raise _no_rows(self.path)
         return table
@@ -71,38 +75,102 @@ class TableFile:
     ) -> Iterator[tuple[pa.Table, float]]:
         """As `read`, in tables of `rows` rows (the last may have fewer), without the first `skip`.
 
-        No more than a few blocks are in memory. With each table comes the share of the file that
+        No more than a few blocks are in memory. With each table comes the share of the whole that
         has been read, about.
 
         Raises:
             ConfigurationError: as `read`, when the row in question is come to.
         """
-        self._check(names)
-        if self.schema is None:
-            parts = _stream_text(self.path, names, self.text)
-        else:
-            parts = _stream_parquet(self.path, names, rows)
-        return _in_tables(parts, rows, skip)
+        _check_names(self.path, self.names, names)
+        return _in_tables(self._stream(names, rows), rows, skip)
 
-    def _check(self, names: Sequence[str]) -> None:
-        missing = [name for name in names if name not in self.names]
-        if missing:
-            near = difflib.get_close_matches(missing[0], self.names, n=1)
-            hint = f"did you mean {quoted(near[0])}? " if near else ""
-            if len(self.names) == 1:
-                hint += "is `delimiter` right? "
-            columns = "column" if len(missing) == 1 else "columns"
-            raise ConfigurationError(
-                f"{self.path}: has no {columns} {quoted_few(missing, 20)}; {hint}"
-                f"it has {quoted_few(self.names, 20)}"
-            )
-        times = Counter(self.names)
+    def stamp(self) -> tuple[Stamp, ...]:
+        """Of each file: never the same once one was written to, or replaced; none if one is gone.
+
+        It tells of the files that are there now.
+        """
+        try:
+            return tuple(Stamp.of(file) for file in _files_of(self.path))
+        except (ConfigurationError, OSError):
+            return ()
+
+    def _read(self, file: Path, names: Sequence[str]) -> pa.Table:
+        self._check_alike(file, names)
+        if self.schema is None:
+            return _read_text(file, names, self.text)
+        return _read_parquet(file, names)
+
+    def _stream(self, names: Sequence[str], rows: int) -> Iterator[tuple[pa.Table, float]]:
+        sizes = [_size(file) for file in self.files]
+        total, before = sum(sizes), 0
+        for file, size in zip(self.files, sizes, strict=True):
+            self._check_alike(file, names)
+            if self.schema is None:
+                parts = _stream_text(file, names, self.text)
+            else:
+                parts = _stream_parquet(file, names, rows)
+            for part, share in parts:
+                yield part, (before + share * size) / total
+            before += size
+
+    def _check_alike(self, file: Path, names: Sequence[str]) -> None:
+        """Whether a file has what the first one has."""
+        first = self.files[0]
+        if file == first:
+            return
+        if self.schema is None:
+            _check_names(file, self.text.names or _text_names(file, self.text), names)
+            return
+        schema = _parquet_schema(file)
+        _check_names(file, schema.names, names)
         for name in names:
-            if times[name] > 1:
+            ours, expected = schema.field(name).type, self.schema.field(name).type
+            if ours != expected:
                 raise ConfigurationError(
-                    f"{self.path}: {times[name]} columns are called {quoted(name)}; rename all "
-                    "but one"
+                    f"{file}: column {quoted(name)} holds {ours}, and {expected} in {first.name}; "
+                    "write all files of the folder with the same types"
                 )
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+class Stamp(NamedTuple):
+    """What tells a file from another one, and from itself once it was written to."""
+
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, file: Path) -> Self:
+        status = file.stat()
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _check_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Whether each wanted column is there, once."""
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        near = difflib.get_close_matches(missing[0], names, n=1)
+        hint = f"did you mean {quoted(near[0])}? " if near else ""
+        if len(names) == 1:
+            hint += "is `delimiter` right? "
+        columns = "column" if len(missing) == 1 else "columns"
+        raise ConfigurationError(
+            f"{path}: has no {columns} {quoted_few(missing, 20)}; {hint}"
+            f"it has {quoted_few(names, 20)}"
+        )
+    times = Counter(names)
+    for name in wanted:
+        if times[name] > 1:
+            raise ConfigurationError(
+                f"{path}: {times[name]} columns are called {quoted(name)}; rename all but one"
+            )
 
 
 def _in_tables(
@@ -125,37 +193,70 @@ def _in_tables(
 
 
 def open_table(path: Path, text: TextLayout) -> TableFile:
-    """Look at a file's columns; its name tells whether it is text, laid out as `text`, or Parquet.
+    """Look at a table's columns.
+
+    Args:
+        path: of a file whose name tells whether it is text, laid out as `text`, or Parquet; or of a
+            folder of such files.
+        text: the layout.
 
     Raises:
         ConfigurationError: it cannot be read, and why.
     """
-    _check_file(path)
-    suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        schema = _parquet_schema(path)
-        return TableFile(path, schema.names, schema, text)
-    if suffix in _TEXT_SUFFIXES:
-        return TableFile(path, _text_names(path, text), None, text)
+    files = _files_of(path)
+    kinds = {_is_text(file): file for file in files}
+    if len(kinds) > 1:
+        raise ConfigurationError(
+            f"{path}: holds text, such as {kinds[True].name}, and Parquet, such as "
+            f"{kinds[False].name}; a table has files of one kind"
+        )
+    if True in kinds:
+        return TableFile(path, files, _text_names(files[0], text), None, text)
+    schema = _parquet_schema(files[0])
+    return TableFile(path, files, schema.names, schema, text)
+
+
+def _is_text(file: Path) -> bool:
+    suffix = file.suffix.lower()
+    if suffix in (".parquet", *_TEXT_SUFFIXES):
+        return suffix != ".parquet"
     raise ConfigurationError(
-        f"{path}: the name must end in .csv, .csv.gz or .parquet, which tells its format; text "
+        f"{file}: the name must end in .csv, .csv.gz or .parquet, which tells its format; text "
         "may also be .tsv, .txt or .gz"
     )
 
 
-def _check_file(path: Path) -> None:
+def _files_of(path: Path) -> tuple[Path, ...]:
+    """The file, or those of the folder: one at least, and none is empty."""
     try:
-        status = path.stat()
+        if not path.is_dir():
+            if _is_empty(path):
+                raise ConfigurationError(f"{path}: is empty (0 bytes); write the table again")
+            return (path,)
+        # The tools that write such folders put notes of their own beside the table.
+        found = sorted(file for file in path.iterdir() if not file.name.startswith((".", "_")))
+        files = tuple(file for file in found if not _is_empty(file))
     except FileNotFoundError:
         raise ConfigurationError(
             f"{path}: there is no such file; correct `path` under `data`"
         ) from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
+    if not files:
+        raise ConfigurationError(
+            f"{path}: is a folder without any file of a table in it; name a file, or a folder of "
+            ".csv, .csv.gz or .parquet files"
+        )
+    return files
+
+
+def _is_empty(file: Path) -> bool:
+    status = file.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise ConfigurationError(f"{path}: is a folder or device; name a file")
-    if status.st_size == 0:
-        raise ConfigurationError(f"{path}: is empty (0 bytes); write the table again")
+        raise ConfigurationError(
+            f"{file}: is a folder or device; name a file, or a folder that has nothing but files"
+        )
+    return status.st_size == 0
 
 
 # --- Parquet ---

@@ -53,7 +53,7 @@ class TableParts:
         """
         self._table = table
         self._file = table_file(table)
-        self._stamp = self._look()
+        self._stamp = self._file.stamp()
         numeric: Columns = features.numeric if features else table.numeric
         categorical: Columns = features.categorical if features else table.categorical
         self._id, self._label = id_name(table), table.label
@@ -122,16 +122,8 @@ class TableParts:
         rows = min(max(_VALUES // len(names), 1), _MOST_ROWS)
         for content, _ in self._file.batches(names, rows):
             yield content
-        if self._look() != self._stamp:
+        if self._file.stamp() != self._stamp:
             raise self._changed()
-
-    def _look(self) -> tuple[int, int, int] | None:
-        """What is never the same of another file, or of this one when it was written to."""
-        try:
-            status = self._table.path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _changed(self) -> ConfigurationError:
         return ConfigurationError(

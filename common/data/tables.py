@@ -183,7 +183,8 @@ def read_ids(
     become their decimal digits.
 
     Args:
-        path: .csv, .tsv, .txt, these with .gz (any .gz is taken for text), or .parquet.
+        path: .csv, .tsv, .txt, these with .gz (any .gz is taken for text), or .parquet; or a
+            folder of such files.
         id_column: its name in the header or schema.
         normalisation: the agreement's. None of them applies a Unicode normal form.
         delimiter: between the values of a text file's row.

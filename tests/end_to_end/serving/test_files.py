@@ -100,6 +100,21 @@ def test_a_file_of_many_parts(plain: Workspace, tmp_path: Path, ending: str) -> 
     assert seen.done == seen.total == 1234
 
 
+def test_a_folder_of_files(plain: Workspace, tmp_path: Path) -> None:
+    table = many_rows(plain, 700)
+    source, target = tmp_path / "rows", tmp_path / "out.parquet"
+    source.mkdir()
+    for part in range(3):
+        parquet.write_table(table.slice(part * 250, 250), source / f"part-{part}.parquet")
+    with service(plain) as server:
+        config = config_of(plain, "passive", server.address)
+        with pytest.raises(Interrupted):
+            predict_file(config, source, target, StopAfter(500))
+        assert predict_file(config, source, target, NoProgress()) == 700
+    found = parquet.read_table(target).column("probability").to_numpy()
+    np.testing.assert_allclose(found, truth(plain, table), atol=1e-6)
+
+
 def _names(workspace: Workspace) -> list[str]:
     return [*table_of(workspace, "passive").columns.column_names, "person_id"]
 
