@@ -162,7 +162,11 @@ def audit(
 def predict(
     config: Annotated[Path, typer.Option(help="The passive party's configuration file.")],
     source: Annotated[
-        Path, typer.Option("--input", help="Rows as in the training table: .csv or .parquet.")
+        Path,
+        typer.Option(
+            "--input",
+            help="Rows as in the training table: .csv or .parquet, or a folder of such files.",
+        ),
     ],
     target: Annotated[Path, typer.Option("--output", help="Where predictions go: .parquet.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the output; begin anew.")] = False,
