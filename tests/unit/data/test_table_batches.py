@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,7 @@ from florist.common.data.table_files import TextLayout, open_table
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import io
     from pathlib import Path
 
 ROWS = 1000
@@ -81,3 +82,25 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"rows\.parquet: cannot be read"):
         list(open_table(path, TextLayout()).batches(["id", "text"], 100))
+
+
+def test_a_file_that_is_closed_early_is_read_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow reads ahead in threads: from a number that is another file's by then, if we let it."""
+    path = tmp_path / "rows.csv"
+    csv.write_csv(TABLE, path)
+    opened: list[io.FileIO] = []
+    unwatched = type(path).open
+
+    def watched(self: Path, *how: Any, **more: Any) -> Any:  # noqa: ANN401 - as `Path.open`
+        opened.append(unwatched(self, *how, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(type(path), "open", watched)
+    file = open_table(path, TextLayout())
+    next(file.batches(["id"], 10))
+    assert len(opened) >= 2
+    for each in opened:
+        with pytest.raises(ValueError, match="closed file"):
+            each.read(1)
