@@ -13,6 +13,7 @@ from florist.common.align_stage import make_unions
 from florist.common.certificates import inspect
 from florist.common.channel.credentials import NotYet
 from florist.common.config import load_config, split_address
+from florist.common.data.feature_room import FeatureRoom
 from florist.common.data.survey import survey
 from florist.common.data.table_ids import TableIds
 from florist.common.disk.storage import FolderStorage
@@ -109,6 +110,7 @@ def _columns(config: PartyConfig) -> str:
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
+        FeatureRoom(0, FolderStorage(config.run_directory)),
         with_labels=table.label is not None,
     )
     numeric, categorical = found.preprocessing.sizes

@@ -17,11 +17,12 @@ import numpy as np
 
 from florist.common.align_stage import Aligner
 from florist.common.bundle import ActiveBundle, compare_bundles, load_bundle
-from florist.common.data.feature_room import in_memory
+from florist.common.data.feature_room import FeatureRoom, in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.ids import quick_digests
 from florist.common.data.survey import survey
 from florist.common.data.table_ids import IdsInParts
+from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError
 from florist.common.evaluation.evaluation import check_labels
 from florist.common.evaluation.page import EvaluationReport, render
@@ -161,10 +162,10 @@ def _read(config: PartyConfig, settings: Table, bundle: Bundle) -> _Table:
         settings,
         config.agreement.id_normalisation,
         config.data.preprocessing,
+        FeatureRoom(config.training.table_bytes, FolderStorage(config.run_directory)),
         known=preprocessing,
         with_labels=isinstance(bundle, ActiveBundle),
         with_ids=True,
-        memory=config.training.table_bytes,
     )
     labels = None
     if isinstance(bundle, ActiveBundle):

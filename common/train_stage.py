@@ -182,8 +182,8 @@ def _train_table(
         config.data.train,
         config.agreement.id_normalisation,
         config.data.preprocessing,
+        room,
         with_labels=role.name == "active",
-        memory=room.memory,
     )
     _check_same_table(alignment, found.fingerprint, "train")
     if not alignment.summary.shared_size:
@@ -217,9 +217,9 @@ def _test_table(
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
+        room,
         known=preprocessing,
         with_labels=names is not None,
-        memory=room.memory,
     )
     _check_same_table(alignment, found.fingerprint, "test")
     _check_all_shared(alignment)

@@ -31,12 +31,12 @@ Number = TypeVar("Number", np.float32, np.int32)
 
 
 class FeatureRoom:
-    """Takes tables part by part. Those in files are gone with this process, however it ends."""
+    """Takes tables part by part. What is in files is gone with this process, however it ends."""
 
     def __init__(self, memory: int, storage: Storage) -> None:
         """With so many bytes of memory, and a storage for what takes more."""
         self.memory = memory
-        self._storage = storage
+        self.storage = storage
 
     def hold(self, table: Survey) -> Features:
         """A table's features, encoded.
@@ -50,14 +50,14 @@ class FeatureRoom:
         if size <= self.memory:
             self.memory -= size
             return in_memory(table)
-        self._storage.require(size)
+        self.storage.require(size)
         log.info("%s: %.1f GB of features are kept on disk", table.source, size / 1e9)
         return self._in_files(table.encoded(), table.rows, *sizes)
 
     def _in_files(
         self, parts: Iterable[Features], rows: int, numeric: int, categorical: int
     ) -> Features:
-        with self._storage.scratch() as numbers, self._storage.scratch() as categories:
+        with self.storage.scratch() as numbers, self.storage.scratch() as categories:
             for part in parts:
                 numbers.write(part.numeric.data)
                 categories.write(part.categories.data)

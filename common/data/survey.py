@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from florist.common.data.features import encoded_bytes
 from florist.common.data.fitting import Fitting
+from florist.common.data.id_check import checking_ids
 from florist.common.data.labels import LabelReader
 from florist.common.data.table_ids import IdsInParts
 from florist.common.data.table_parts import TableParts
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from florist.common.agreement import Normalisation
     from florist.common.config import PreprocessingSettings, Table
+    from florist.common.data.feature_room import FeatureRoom
     from florist.common.data.features import Features
     from florist.common.data.ids import IdColumn
     from florist.common.data.preprocessing import Preprocessing
@@ -62,11 +64,11 @@ def survey(
     table: Table,
     normalisation: Normalisation,
     settings: PreprocessingSettings,
+    room: FeatureRoom,
     *,
     known: Preprocessing | None = None,
     with_labels: bool = False,
     with_ids: bool = False,
-    memory: int = 0,
 ) -> Survey:
     """Check a table's IDs, read its labels and learn its preprocessing, never having it whole.
 
@@ -74,29 +76,32 @@ def survey(
         table: the configuration's.
         normalisation: the agreement's, for the IDs.
         settings: by which to learn.
+        room: its memory is what the raw features and the encoded ones may take together. A table
+            that is so small is read once; of a larger one no part is kept, and `encoded` reads it
+            again. In its storage is what it takes to find IDs that are there twice.
         known: what was learned from the training table, for any other one.
         with_labels: whether to read them.
         with_ids: whether to keep them in memory, once they are checked.
-        memory: bytes that the raw features and the encoded ones may take together. A table that is
-            so small is read once; of a larger one no part is kept, and `encoded` reads it again.
 
     Raises:
-        ConfigurationError: as `read_table`, `read_labels` and `Preprocessing.fit`.
+        ConfigurationError: as `read_table`, `read_labels` and `Preprocessing.fit`; or the storage
+            cannot be used.
     """
     parts = TableParts(table, features=known.features if known else None)
-    ids = IdsInParts(table, normalisation, keep=with_ids)
     labels = LabelReader(parts.source, table.label) if with_labels else None
-    fitting, kept = Fitting(settings), _Kept(memory)
-    for content, features in parts.first_pass():
-        ids.add(content)
-        if labels:
-            labels.add(content.column(table.label))
-        if not known:
-            fitting.add(features)
-        kept.add(features)
+    fitting, kept = Fitting(settings), _Kept(room.memory)
+    with checking_ids(room.storage) as check:
+        ids = IdsInParts(table, normalisation, check, keep=with_ids)
+        for content, features in parts.first_pass():
+            ids.add(content)
+            if labels:
+                labels.add(content.column(table.label))
+            if not known:
+                fitting.add(features)
+            kept.add(features)
+        found = ids.facts()
     if parts.found_late:
         kept.drop()
-    found = ids.facts()
     learned = known or _learned(fitting, parts)
     return Survey(found.count, found.fingerprint, ids.column(), labels, learned, parts, kept)
 

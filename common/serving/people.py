@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.data.feature_room import in_memory
+from florist.common.data.feature_room import FeatureRoom, in_memory
 from florist.common.data.survey import survey
+from florist.common.disk.storage import FolderStorage
 from florist.common.errors import ConfigurationError
 from florist.common.serving.hiding import HidingGroups
 from florist.common.serving.private_files import private_file
@@ -74,9 +75,9 @@ def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> Peop
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
+        FeatureRoom(config.training.table_bytes, FolderStorage(config.run_directory)),
         known=bundle.preprocessing,
         with_ids=True,
-        memory=config.training.table_bytes,
     )
     if found.fingerprint != alignment.summary.table_fingerprint:
         raise ConfigurationError(

@@ -45,9 +45,10 @@ watcher = threading.Thread(target=watch)
 watcher.start()
 try:
     table = Table(path=folder / "people.parquet", id_column="id")
-    found = survey(table, "none", PreprocessingSettings(), memory=memory)
+    room = FeatureRoom(memory, FolderStorage(folder / "work"))
+    found = survey(table, "none", PreprocessingSettings(), room)
     if where == "room":
-        features = FeatureRoom(memory, FolderStorage(folder / "work")).hold(found)
+        features = room.hold(found)
     else:
         features = in_memory(found)
     random = np.random.default_rng(0)

@@ -28,7 +28,7 @@ from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing, Vocabulary
 from florist.common.data.survey import survey
 from florist.common.data.tables import read_table
-from florist.common.disk.storage import FolderStorage
+from florist.common.disk.storage import FolderStorage, MemoryStorage
 from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 #: Bytes of a block of text, rows of a row group, and values of a part.
 BLOCK, GROUP, VALUES = 160, 3, 12
 PLENTY = 10**9
+NO_ROOM = FeatureRoom(0, MemoryStorage())
 
 
 @pytest.fixture(autouse=True)
@@ -110,10 +111,10 @@ def by_parts(
             table,
             "strip",
             chosen,
+            FeatureRoom(kept, FolderStorage(folder / "work")),
             known=known,
             with_labels=with_labels,
             with_ids=with_ids,
-            memory=kept,
         )
 
     found = look()
@@ -304,13 +305,13 @@ def test_a_bad_row_far_down_is_told_as_when_read_at_once(tmp_path: Path, bad: by
 def test_a_table_without_rows_is_told(tmp_path: Path, name: str) -> None:
     table = Table(path=write(tmp_path, name, {"id": [], "n": []}), id_column="id")
     with pytest.raises(ConfigurationError, match="has no rows"):
-        survey(table, "strip", PreprocessingSettings())
+        survey(table, "strip", PreprocessingSettings(), NO_ROOM)
 
 
 def test_without_a_label_column_nothing_is_read(tmp_path: Path) -> None:
     table = Table(path=write(tmp_path, "people.csv", {"id": ["", ""]}), id_column="id")
     with pytest.raises(ConfigurationError, match="no column is known to hold the label"):
-        survey(table, "strip", PreprocessingSettings(), with_labels=True)
+        survey(table, "strip", PreprocessingSettings(), NO_ROOM, with_labels=True)
 
 
 @pytest.mark.parametrize("rows", [5, 9, 13])
@@ -321,7 +322,7 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path, rows
             tmp_path, "people.csv", {"id": ids, "n": [str(n * rows) for n in range(count)]}
         )
 
-    found = survey(Table(path=people(9), id_column="id"), "strip", PreprocessingSettings())
+    found = survey(Table(path=people(9), id_column="id"), "strip", PreprocessingSettings(), NO_ROOM)
     people(rows)
     with pytest.raises(ConfigurationError, match=r"people\.csv: was changed while it was read"):
         list(found.encoded())
@@ -329,7 +330,7 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path, rows
 
 def test_a_table_that_is_gone_between_the_passes_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, "people.csv", {"id": ["a", "b"], "n": ["1", "2"]})
-    found = survey(Table(path=path, id_column="id"), "strip", PreprocessingSettings())
+    found = survey(Table(path=path, id_column="id"), "strip", PreprocessingSettings(), NO_ROOM)
     path.unlink()
     with pytest.raises(ConfigurationError, match=r"people\.csv: cannot be read"):
         list(found.encoded())
@@ -341,7 +342,7 @@ def test_a_table_that_is_gone_between_the_passes_is_told(tmp_path: Path) -> None
 def test_a_small_table_is_read_once_and_a_large_one_leaves_no_name(tmp_path: Path) -> None:
     path = write(tmp_path, "people.csv", {"id": [f"p{n}" for n in range(30)], "n": ["1"] * 30})
     table, chosen = Table(path=path, id_column="id"), PreprocessingSettings()
-    found = survey(table, "strip", chosen, memory=PLENTY)
+    found = survey(table, "strip", chosen, FeatureRoom(PLENTY, MemoryStorage()))
     path.unlink()
     room = FeatureRoom(30 * 4, FolderStorage(tmp_path / "work"))
     assert len(room.hold(found)) == 30
@@ -349,7 +350,7 @@ def test_a_small_table_is_read_once_and_a_large_one_leaves_no_name(tmp_path: Pat
     assert not (tmp_path / "work").exists()
 
     write(tmp_path, "people.csv", {"id": [f"p{n}" for n in range(30)], "n": ["1", "2"] * 15})
-    held = room.hold(survey(table, "strip", chosen))
+    held = room.hold(survey(table, "strip", chosen, NO_ROOM))
     path.unlink()
     assert list((tmp_path / "work").iterdir()) == []
     assert held.take(np.array([1, 0, 1])).numeric.tolist() == [[1], [0], [1]]
@@ -361,7 +362,7 @@ def test_a_full_disk_is_told_beforehand_or_when_it_is_full(tmp_path: Path, rows:
     path = write(tmp_path, "people.parquet", {"id": list(range(rows)), "n": list(range(rows))})
     table = Table(path=path, id_column="id")
     with mock.patch.object(table_parts, "_VALUES", 1000):
-        found = survey(table, "strip", PreprocessingSettings())
+        found = survey(table, "strip", PreprocessingSettings(), NO_ROOM)
         usage = mock.Mock(free=4 * rows - 1)
         with (
             mock.patch("shutil.disk_usage", return_value=usage),
