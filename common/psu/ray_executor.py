@@ -111,6 +111,7 @@ class RayExecutor:
         #: A job for each worker; that there are two is for several streams together.
         self.ahead = min(MOST_AHEAD, PARTS_PER_JOB * workers + 2)
         self._seats = JOBS_PER_WORKER * workers
+        self._arrivals = count(1)
         self._turn = Lock()
         #: Those that have nothing to do; or an error, for whoever looks for one.
         self._idle: SimpleQueue[_Seat | FloristError] = SimpleQueue()
@@ -327,6 +328,8 @@ class RayExecutor:
             else:
                 conversation = ours.as_driver(theirs["public"])
                 self._idle.put(_Seat(actor, ours.public, conversation, theirs["engine"]))
+                if first and next(self._arrivals) == self._seats:
+                    log.info("all workers of the Ray cluster are there")
 
         # Tried again by Ray until the worker is there: it may be about to be restarted.
         introduced = actor.introduce.options(max_task_retries=-1).remote(ours.public)

@@ -39,7 +39,7 @@ def pair(directory: Path, sample: Sample) -> Workspace:
 def test_a_worker_is_lost_and_the_union_is_right(tmp_path: Path) -> None:
     workspace = pair(tmp_path / "pair", IdSample(60_000, 50_000, 20_000))
     with workspace.start("active") as active:
-        active.wait_for("executor ray, 2 workers", UP)
+        active.wait_for("all workers of the Ray cluster are there", UP)
         with workspace.start("passive") as passive:
             active.wait_for("steps 3-4.*started", UP)
             with frozen_worker(active.process.pid):  # so that it has jobs when it is killed
