@@ -254,14 +254,17 @@ class _Attempt:
         ]
         under_way: list[Future[Any]] = [*runs, *([feeding] if feeding else [])]
         with Mirror(self.task.progress, self.task.session.traffic) as mirror:
-            while any(not each.done() for each in under_way):
-                wait([each for each in under_way if not each.done()], _LOOK, FIRST_COMPLETED)
-                if (first := _errors(under_way)) or self.task.session.failure is not None:
+            while True:
+                left = [each for each in under_way if not each.done()]
+                has_lost_peer = left and self.task.session.failure is not None
+                if (first := _errors(under_way)) or has_lost_peer:
                     self._stop()
                     wait(under_way, _STOPPING)
                     raise _reason([*first, *_errors(under_way)], self.task.session)
                 self._show(mirror)
-            self._show(mirror)
+                if not left:
+                    break
+                wait(left, _LOOK, FIRST_COMPLETED)
         return [run.result() for run in runs]
 
     def _show(self, mirror: Mirror) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from threading import Barrier, Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 
 from florist.cli.sample_data import IdSample
 from florist.common.branches.branch import Branch
-from florist.common.branches.branched_unions import JointRecord, blocks_of_ids
+from florist.common.branches.branched_unions import JointRecord, _Attempt, blocks_of_ids
 from florist.common.branches.calls import (
     OF_HEAD,
     OF_SIBLINGS,
@@ -34,6 +38,7 @@ from florist.common.data.ids import IdColumn
 from florist.common.disk.storage import MemoryStorage
 from florist.common.errors import (
     AgreementMismatch,
+    BranchLost,
     ConfigurationError,
     FloristError,
     InternalError,
@@ -54,7 +59,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from florist.common.groups.group import Group
     from florist.common.progress import StepProgress
+    from florist.common.unions import UnionTask
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -323,3 +330,46 @@ def test_a_step_that_fails_is_not_shown_as_done() -> None:
 
 def test_what_tls_needs_is_not_shown() -> None:
     assert "secret" not in repr(TlsContents(authority=b"a", certificate=b"c", key=b"secret"))
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class FailingBranch:
+    """Its union fails while it is asked how far it is; that is answered when all have failed."""
+
+    error: FloristError
+    asked: Event
+    failed: Barrier
+
+    def call(self, method: str, *_: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
+        if method == "run":
+            assert self.asked.wait(10)
+            self.failed.wait(10)
+            raise self.error
+        if method == "standing":
+            self.asked.set()
+            time.sleep(0.2)
+        return Standing(steps={"step 3": StepState(total=5, done=1)}, sent=0, received=0)
+
+    def begin(self, order: Order) -> None:
+        raise NotImplementedError
+
+    def host(self) -> str:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_the_loss_of_a_branch_is_the_reason_whatever_else_breaks_by_it(lost: int) -> None:
+    shown, asked, failed = Shown(), Event(), Barrier(2)
+    errors: list[FloristError] = [PeerLost("the connection broke"), PeerLost("another did")]
+    errors[lost] = BranchLost("a branch of ours was lost")
+    branches = [FailingBranch(error, asked, failed) for error in errors]
+    session = SimpleNamespace(failure=None, traffic=Traffic())
+    task = cast("UnionTask", SimpleNamespace(progress=shown, session=session))
+    with ThreadPoolExecutor(7) as threads:
+        attempt = _Attempt(task, cast("Group", None), branches, threads, plaintext=True)
+        with pytest.raises(BranchLost, match="a branch of ours was lost"):
+            attempt._run_branches(["", ""], b"", None)
+    assert "step 3 ends" not in shown.lines
