@@ -109,6 +109,10 @@ class ProtocolViolation(PeerError):  # noqa: N818
     advice = "Run the same release on both sides. If it is the same, do not trust this peer."
 
 
+class ChannelEnded(ProtocolViolation):
+    """The peer ended a channel, or the whole session, while more was expected there."""
+
+
 class PeerFailed(PeerError):  # noqa: N818
     """The peer stopped and gave its reason."""
 

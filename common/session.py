@@ -17,6 +17,7 @@ from florist.common.agreement import differences
 from florist.common.channel.channel import CONTROL
 from florist.common.errors import (
     AgreementMismatch,
+    ChannelEnded,
     ConfigurationError,
     FloristError,
     PeerFailed,
@@ -156,7 +157,10 @@ class Session:
 
     def _handshake(self) -> None:
         self._control.send(self._hello)
-        message = self._control.receive(Control, timeout=self._patience.silence)
+        try:
+            message = self._control.receive(Control, timeout=self._patience.silence)
+        except ChannelEnded:
+            raise PeerLost("the peer ended the session before it greeted us") from None
         match message:
             case Hello() as theirs:
                 _compare(self._hello, theirs)

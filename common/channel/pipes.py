@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from florist.common.channel import codec
 from florist.common.channel.channel import Traffic
 from florist.common.errors import (
+    ChannelEnded,
     FloristError,
     InternalError,
     PeerLost,
@@ -116,7 +117,7 @@ class PipeChannel:
                 f"while {expected.__name__} was expected"
             ) from None
         if data is None:
-            raise ProtocolViolation(
+            raise ChannelEnded(
                 f"the peer ended channel {self.name} while {expected.__name__} was expected"
             )
         self._link.traffic.count_received(len(data))

@@ -75,6 +75,17 @@ def test_two_that_agree_part_as_friends() -> None:
     assert meet(hello("active"), hello("passive")) == (None, None)
 
 
+def test_a_peer_that_ends_before_it_greets_may_come_again() -> None:
+    """It was about to close when we came: that is no violation of the protocol."""
+    left, right = linked_pair()
+    with ThreadPoolExecutor(1) as other:
+        entering = other.submit(Session(left, hello("active"), Patience()).__enter__)
+        right.channel(CONTROL).receive(Hello, timeout=10)
+        right.close()
+        with pytest.raises(PeerLost, match="ended the session before it greeted us"):
+            entering.result(timeout=10)
+
+
 def test_a_difference_is_reported_on_both_sides_field_by_field() -> None:
     other = Agreement(group="modp2048", id_normalisation="none").canonical()
     for error in meet(hello("active"), hello("passive", other)):
