@@ -59,21 +59,26 @@ def join(address: str, cores: int) -> bool:
         "object_store_memory": _LOCAL_STORE,
         "include_dashboard": False,
     }
-    try:
-        if address not in ("auto", "local"):
-            _knock(address)
-        with _our_own_signals():
-            ray.init(
-                address=address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **(own if address == "local" else {}),
-            )
-    except (ConnectionError, OSError, RuntimeError, TimeoutError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigurationError(
-            f"compute.ray_address: no Ray cluster can be used at {address!r}: {reason}"
-        ) from None
+    # One of our own now and then does not come up, on a busy machine; the next one does.
+    for is_last in (False, True) if address == "local" else (True,):
+        try:
+            if address not in ("auto", "local"):
+                _knock(address)
+            with _our_own_signals():
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    **(own if address == "local" else {}),
+                )
+            break
+        except Exception as error:  # noqa: BLE001 - Ray raises of all kinds
+            leave()
+            if is_last:
+                reason = " ".join(str(error).split())[:300]
+                raise ConfigurationError(
+                    f"compute.ray_address: no Ray cluster can be used at {address!r}: {reason}"
+                ) from None
     return True
 
 

@@ -19,7 +19,7 @@ from florist.common.errors import ConfigurationError, InternalError, ProtocolVio
 from florist.common.groups import make_group
 from florist.common.groups.element_sets import sorted_set
 from florist.common.priority_pool import going_first
-from florist.common.psu import ray_executor, set_stream
+from florist.common.psu import ray_cluster, ray_executor, set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.psu.ideal import is_ideal
@@ -423,3 +423,26 @@ def test_the_cluster_sees_nothing_in_the_clear(
     kept = ray.put(beacon)
     assert object_store_holds(beacon[:40])
     del kept
+
+
+# --- coming up ---
+
+
+def test_a_cluster_of_our_own_that_does_not_come_up_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[str] = []
+
+    def init(*, address: str, **_: Any) -> None:  # noqa: ANN401 - as `ray.init`
+        tries.append(address)
+        if len(tries) in (1, 3, 4):
+            raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    assert ray_cluster.join("local", 1)
+    assert len(tries) == 2
+    with pytest.raises(ConfigurationError, match="no Ray cluster can be used at 'local': The curr"):
+        ray_cluster.join("local", 1)
+    assert len(tries) == 4
