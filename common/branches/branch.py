@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from florist.common import freed_memory
 from florist.common.branches.orders import Finding, Memory, Standing
 from florist.common.branches.progress import NotedProgress
+from florist.common.channel.channel import Traffic
 from florist.common.config import Tls
 from florist.common.data.ids import unpacked_ids
 from florist.common.disk.storage import FolderStorage
@@ -175,12 +176,9 @@ class Branch:
 
     def standing(self) -> Standing:
         """How far this attempt is."""
-        if self._at is None:
-            return Standing(steps={}, sent=0, received=0)
-        steps, session = self._at.progress.snapshot(), self._at.session
-        if session is None:
-            return Standing(steps=steps, sent=0, received=0)
-        traffic = session.traffic
+        at = self._at
+        steps = at.progress.snapshot() if at else {}
+        traffic = at.session.traffic if at and at.session else Traffic()
         return Standing(steps=steps, sent=traffic.sent, received=traffic.received)
 
     def places(self, start: int) -> bytes:

@@ -256,8 +256,8 @@ class _Attempt:
         with Mirror(self.task.progress, self.task.session.traffic) as mirror:
             while True:
                 left = [each for each in under_way if not each.done()]
-                has_lost_peer = left and self.task.session.failure is not None
-                if (first := _errors(under_way)) or has_lost_peer:
+                is_cut_off = bool(left) and self.task.session.failure is not None
+                if (first := _errors(under_way)) or is_cut_off:
                     self._stop()
                     wait(under_way, _STOPPING)
                     raise _reason([*first, *_errors(under_way)], self.task.session)

@@ -14,7 +14,7 @@ from florist.common.errors import ConfigurationError
 from florist.common.release import RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger("florist.align")
 
@@ -59,27 +59,42 @@ def join(address: str, cores: int) -> bool:
         "object_store_memory": _LOCAL_STORE,
         "include_dashboard": False,
     }
-    # One of our own now and then does not come up, on a busy machine; the next one does.
-    for is_last in (False, True) if address == "local" else (True,):
-        try:
-            if address not in ("auto", "local"):
+
+    def init(**more: Any) -> None:  # noqa: ANN401 - as `ray.init`
+        with _our_own_signals():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
+
+    try:
+        if address == "local":
+            _twice(lambda: init(**own))
+        else:
+            if address != "auto":
                 _knock(address)
-            with _our_own_signals():
-                ray.init(
-                    address=address,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    **(own if address == "local" else {}),
-                )
-            break
-        except Exception as error:  # noqa: BLE001 - Ray raises of all kinds
+            init()
+    except (ConnectionError, OSError, RuntimeError, TimeoutError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigurationError(
+            f"compute.ray_address: no Ray cluster can be used at {address!r}: {reason}"
+        ) from None
+    return True
+
+
+def _twice(start: Callable[[], None]) -> None:
+    """Start a cluster of our own; on a busy machine one now and then does not come up in time.
+
+    Raises:
+        RuntimeError: the next one did not either.
+    """
+    for is_last in (False, True):
+        try:
+            start()
+        except Exception as error:  # Ray raises this very type, of its own time limit
             leave()
             if is_last:
-                reason = " ".join(str(error).split())[:300]
-                raise ConfigurationError(
-                    f"compute.ray_address: no Ray cluster can be used at {address!r}: {reason}"
-                ) from None
-    return True
+                raise RuntimeError(str(error)) from error
+            log.warning("a Ray cluster of our own did not come up and is started again")
+        else:
+            return
 
 
 def cannot_work(why: str) -> ConfigurationError:
