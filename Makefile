@@ -16,7 +16,8 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard common/*/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	mkdir -p .typecheck/florist
-	for folder in protos common active_party passive_party cli; do ln -sfn ../../$$folder .typecheck/florist/$$folder; done
+	for folder in protos common active_party passive_party experiments cli; do ln -sfn ../../$$folder .typecheck/florist/$$folder; done
+	ln -sfn ../../florist/__init__.py .typecheck/florist/__init__.py; ln -sfn ../../florist/py.typed .typecheck/florist/py.typed
 	touch $@
 
 protos: $(STAMP)
@@ -30,7 +31,7 @@ lint: $(STAMP) check-protos
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	cd .typecheck && ../$(BIN)/lint-imports --config ../pyproject.toml
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 
-FOLDERS = ("protos", "common", "active_party", "passive_party", "cli")
+FOLDERS = ("protos", "common", "active_party", "passive_party", "experiments", "cli")
 #: Packages with C sources in a folder `native`, each made into a module `_native`.
 WITH_KERNELS = ("common/groups", "common/training")
 
 
 def packages() -> list[str]:
     """Every package below the folders, under its installed name."""
-    found = []
+    found = ["florist"]
     for folder in FOLDERS:
         found.append(f"florist.{folder}")
         found += [f"florist.{folder}.{name}" for name in find_packages(folder)]
@@ -40,7 +40,7 @@ def native_kernels(package: str) -> Extension:
 
 setup(
     packages=packages(),
-    package_dir={f"florist.{folder}": folder for folder in FOLDERS},
+    package_dir={"florist": "florist"} | {f"florist.{folder}": folder for folder in FOLDERS},
     package_data={"": ["py.typed", "*.pyi", "*.proto", "*.yml", "*.js", "*.css"]},
     ext_modules=[native_kernels(package) for package in WITH_KERNELS],
 )

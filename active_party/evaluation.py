@@ -9,19 +9,19 @@ import torch
 
 from florist.common.evaluation.evaluation import check_labels, estimate
 from florist.common.evaluation.paired_estimate import Shuffled, shuffles
-from florist.common.messages import EmbeddingBlock, EvaluationSummary
 from florist.common.training.blocks import Wire, micro_batches
+from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from florist.common.bundle import ActiveBundle
-    from florist.common.channel.channel import Channel
+    from florist.common.bundle.bundle import ActiveBundle
+    from florist.common.core.progress import StepProgress
     from florist.common.data.features import Features
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.progress import StepProgress
+    from florist.common.transport.channel import Channel
 
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.int64]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from florist.common.psu.alignment import compare_union, own_view
+from florist.common.psu.exchange_pool import ExchangePool
 from florist.common.psu.exchanges import (
     ACTIVE_FIRST_ROUND,
     ACTIVE_HASHING,
@@ -12,16 +13,15 @@ from florist.common.psu.exchanges import (
     PASSIVE_HASHING,
     SECOND_ROUND,
 )
-from florist.common.psu.lanes import Lanes
 from florist.common.psu.sorted_streams import union_of, union_size
 
 if TYPE_CHECKING:
-    from florist.common.channel.channel import Link
-    from florist.common.progress import Progress
+    from florist.common.core.progress import Progress
     from florist.common.psu.alignment import UnionView
-    from florist.common.psu.exchanges import Lane
+    from florist.common.psu.exchanges import ExchangeRun
     from florist.common.psu.stored_sets import StoredSet
-    from florist.common.psu.work import UnionWork
+    from florist.common.psu.union_work import UnionWork
+    from florist.common.transport.channel import Link
 
 
 def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train") -> UnionView:
@@ -31,7 +31,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     s1, s2, s3 = keys.first, keys.second, keys.third
     s1s3, s2s3, s1s2s3 = group.product(s1, s3), group.product(s2, s3), group.product(s1, s2, s3)
 
-    with Lanes(link, work, progress, table) as lanes:
+    with ExchangePool(link, work, progress, table) as lanes:
         ours = lanes.start(
             ACTIVE_FIRST_ROUND, lambda lane: lane.originate_shuffled(ids.chunks(), len(ids), s1)
         )  # 3-4
@@ -43,7 +43,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         )  # 11
         lanes.start(PASSIVE_HASHING, lambda lane: lane.answer_in_order(peer_rows, s1s2s3))  # 12
 
-        def second_round(lane: Lane) -> StoredSet:
+        def second_round(lane: ExchangeRun) -> StoredSet:
             a, b = ours.result(), theirs.result()
             count = union_size(a.chunks(), b.chunks(), group.width)
             merged = union_of(a.chunks(), b.chunks(), group.width)  # 7

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from florist.active_party.psu_role import run_psu
-from florist.common.channel.grpc_listener import GrpcListener
-from florist.common.meeting import own_credentials
-from florist.common.role import Role
+from florist.common.session.open_session import own_credentials
+from florist.common.stages.role import Role
+from florist.common.transport.grpc_listener import GrpcListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.bundle import ActiveBundle
-    from florist.common.channel.channel import Channel, Link
-    from florist.common.config import PartyConfig
+    from florist.common.bundle.bundle import ActiveBundle
+    from florist.common.core.progress import StepProgress
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.progress import StepProgress
-    from florist.common.train_session import HalfSetup
+    from florist.common.settings.config import PartyConfig
     from florist.common.training.loop import Half, Run
+    from florist.common.training.setup import HalfSetup
+    from florist.common.transport.channel import Channel, Link
 
 log = logging.getLogger("florist.active")
 
@@ -65,7 +65,7 @@ def _make_evaluator() -> Callable[
 
 ACTIVE = Role(
     name="active",
-    home="florist.active_party.role:ACTIVE",
+    import_path="florist.active_party.role:ACTIVE",
     connect=wait_for_peer,
     make_half=_make_half,
     run_psu=run_psu,

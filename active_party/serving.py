@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from florist.common.bundle import load_bundle
-from florist.common.channel.grpc_prediction_server import PredictionServer, ServerSettings
-from florist.common.errors import ConfigurationError, ProtocolViolation
-from florist.common.meeting import own_credentials
-from florist.common.messages import PredictionReply, ServingTerms
-from florist.common.observability.observe import NOBODY
-from florist.common.run_directory import RunDirectory
-from florist.common.serving.batching import Batcher
-from florist.common.serving.limits import RowBudget
-from florist.common.serving.opening import check_offers, make_offer, model_name
+from florist.active_party.batching import Batcher
+from florist.active_party.row_budget import RowBudget
+from florist.common.bundle.bundle import load_bundle
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.serving.people import load_people
-from florist.common.serving.refusal import Refused, Why
+from florist.common.serving.serving_handshake import check_offers, make_offer, model_name
+from florist.common.session.open_session import own_credentials
+from florist.common.session.run_directory import RunDirectory
+from florist.common.stages.observe import NOBODY
 from florist.common.training.blocks import Wire, all_finite
 from florist.common.training.devices import pick_device, set_threads
+from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
+from florist.common.transport.messages import PredictionReply, ServingTerms
+from florist.common.transport.refusal import RefusalReason, Refused
 
 if TYPE_CHECKING:
     from threading import Event
 
     from torch import Tensor
 
-    from florist.common.agreement import ServingAgreement
-    from florist.common.bundle import ActiveBundle
-    from florist.common.config import PartyConfig, Serving
-    from florist.common.messages import Data, PredictionRequest, ServingOffer
-    from florist.common.observability.observe import ServiceWatch
+    from florist.common.bundle.bundle import ActiveBundle
     from florist.common.serving.people import People
+    from florist.common.settings.agreement import ServingAgreement
+    from florist.common.settings.config import PartyConfig, Serving
+    from florist.common.stages.observe import ServiceWatch
+    from florist.common.transport.messages import Data, PredictionRequest, ServingOffer
 
 log = logging.getLogger("florist.serving")
 
@@ -74,14 +74,16 @@ class PredictionDesk:
         try:
             check_offers(self._offer, offer)
         except ProtocolViolation as error:
-            raise Refused(Why.MALFORMED, error.reason) from None
+            raise Refused(RefusalReason.MALFORMED, error.reason) from None
         except ConfigurationError as error:
-            raise Refused(Why.MISMATCH, error.reason) from None
+            raise Refused(RefusalReason.MISMATCH, error.reason) from None
         return ServingTerms(self._offer, self._model, self._max_rows, self._budget.per_minute)
 
     def check_model(self, name: str) -> None:
         if name != self._model:
-            raise Refused(Why.MISMATCH, "another model is served here: open the service again")
+            raise Refused(
+                RefusalReason.MISMATCH, "another model is served here: open the service again"
+            )
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
         rows = self._rows(request.embeddings)
@@ -97,29 +99,32 @@ class PredictionDesk:
         count, rest = divmod(len(values), width)
         if rest or not count:
             raise Refused(
-                Why.MALFORMED,
+                RefusalReason.MALFORMED,
                 f"{len(values)} bytes are no rows of {width} bytes each: is the cut_width or the "
                 "wire_type another?",
             )
         if count > self._max_rows:
             raise Refused(
-                Why.MALFORMED, f"{count:,} rows in one request; the limit is {self._max_rows:,}"
+                RefusalReason.MALFORMED,
+                f"{count:,} rows in one request; the limit is {self._max_rows:,}",
             )
         rows = self._wire.from_bytes(values)
         if not all_finite(rows):
-            raise Refused(Why.MALFORMED, "the embeddings hold values that are no numbers")
+            raise Refused(RefusalReason.MALFORMED, "the embeddings hold values that are no numbers")
         return rows
 
     def _own_rows(self, group: int | None, rows: int) -> tuple[Tensor, ...]:
         """Rows of our own table for those of a group; nothing where the model needs none."""
         if self._people is None:
             if group is not None:
-                raise Refused(Why.MALFORMED, "this model has no groups: send embeddings alone")
+                raise Refused(
+                    RefusalReason.MALFORMED, "this model has no groups: send embeddings alone"
+                )
             return ()
         groups = self._people.groups
         if group is None or group >= len(groups) or rows != groups.size:
             raise Refused(
-                Why.MALFORMED,
+                RefusalReason.MALFORMED,
                 "this model uses features of the active party's: ask for one of its "
                 f"{len(groups):,} groups, with the rows of all its {groups.size} UIDs",
             )
@@ -133,7 +138,7 @@ class PredictionDesk:
             if wait == float("inf"):
                 self._budget.demand(rows)
             if patience.wait(wait):
-                raise Refused(Why.STOPPING, "the service is being stopped")
+                raise Refused(RefusalReason.STOPPING, "the service is being stopped")
 
     def _compute(self, embeddings: Tensor, own: Tensor | None = None) -> Tensor:
         features = None

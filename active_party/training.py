@@ -8,27 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
-from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
-from florist.common.training.averaging import WeightAverage
-from florist.common.training.blocks import Wire, micro_batches, pipelined
-from florist.common.training.calibration import (
+from florist.common.synthetic.calibration import (
     Calibration,
     Counts,
     Mixture,
     cross_entropies,
     mixture,
     model_output,
-    predictions,
 )
-from florist.common.training.distributed import make_compute
-from florist.common.training.half_state import group
-from florist.common.training.history import Clock, EpochFigures
-from florist.common.training.models import describe, make_agreed_active
-from florist.common.training.report import CalibrationPoints
-from florist.common.training.synthetic_features import FEATURE_STRATEGIES, FeaSampling
-from florist.common.training.synthetic_labels import (
+from florist.common.synthetic.features import FEATURE_STRATEGIES, FeaSampling
+from florist.common.synthetic.labels import (
     KeptTargets,
     LabelDraws,
     LabelRequest,
@@ -36,19 +27,27 @@ from florist.common.training.synthetic_labels import (
     label_strategy,
     targets,
 )
+from florist.common.training.averaging import WeightAverage
+from florist.common.training.blocks import Wire, micro_batches, pipelined
+from florist.common.training.distributed import make_compute
+from florist.common.training.half_state import group
+from florist.common.training.history import CalibrationPoints, Clock, EpochFigures
+from florist.common.training.models import describe, make_agreed_active
+from florist.common.training.predictions import predictions
 from florist.common.training.torch_batch import FeatureRows
+from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from florist.common.channel.channel import Channel
-    from florist.common.train_session import HalfSetup
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
     from florist.common.training.loop import Run
     from florist.common.training.models import ActiveModel
     from florist.common.training.parts import TrainingParts
+    from florist.common.training.setup import HalfSetup
+    from florist.common.transport.channel import Channel
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -168,7 +167,7 @@ class ActiveHalf:
         loss = self._sent.loss(logits, wanted, len(batch))
         sent = torch.autograd.grad(loss, logits)
         if self._parts.agreement.masking:
-            gradient = taken.give_back(sent)
+            gradient = taken.input_gradient(sent)
             real = max(int(batch.has_label.sum()), 1)
             own_loss = self._own_losses(taken, wanted)[has_label].sum() / real
             taken.learn(torch.autograd.grad(own_loss, taken.outputs))

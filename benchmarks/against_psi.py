@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.psu import ROLES, run_both
 from florist.cli.ports import free_port
-from florist.cli.sample_data import IdSample
+from florist.experiments.sample_data import IdSample
 
 CURVES = {"curve25519": "CURVE_25519", "elligator2": "CURVE_25519_ELLIGATOR2"}
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from florist.common.settings.training import Optimiser
 from florist.common.training.embedding_rows import gather
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import LazyRows, make_optimisers
-from florist.common.training.settings import Optimiser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

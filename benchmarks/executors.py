@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from florist.common.cluster.ray_executor import RayExecutor
 from florist.common.groups import make_group
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.hashed_ids import random_ids
-from florist.common.psu.ray_executor import RayExecutor
 from florist.common.psu.set_stream import rows_per_chunk
 
 if TYPE_CHECKING:

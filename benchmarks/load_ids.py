@@ -19,8 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from florist.common.config import PreprocessingSettings, Table
-from florist.common.data.click_data import (
+from florist.common.data.id_check import fingerprint
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import read_ids, read_table
+from florist.common.settings.config import PreprocessingSettings, Table
+from florist.experiments.click_data import (
     CATEGORICAL,
     ID_COLUMN,
     LABEL,
@@ -29,9 +32,6 @@ from florist.common.data.click_data import (
     generate,
     write_table,
 )
-from florist.common.data.id_check import fingerprint
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import read_ids, read_table
 
 
 def write_people(path: Path, rows: int) -> None:

@@ -39,11 +39,11 @@ import psutil
 
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
-from florist.cli.sample_data import IdSample
-from florist.common.config import load_config
 from florist.common.groups import make_group
 from florist.common.psu.hashed_ids import random_ids
-from florist.common.run_directory import RunDirectory
+from florist.common.session.run_directory import RunDirectory
+from florist.common.settings.config import load_config
+from florist.experiments.sample_data import IdSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

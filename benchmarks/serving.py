@@ -38,21 +38,21 @@ import torch
 from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
-from florist.cli.sample_data import ClickSample
-from florist.common.align_stage import align
-from florist.common.bundle import ActiveBundle, PassiveBundle, load_bundle
-from florist.common.channel.credentials import Credentials
-from florist.common.channel.grpc_dialer import open_channel
-from florist.common.channel.grpc_server import SERVER_OPTIONS
-from florist.common.config import ServingLimits, load_config
-from florist.common.data.row_encoder import RowEncoder
+from florist.common.bundle.bundle import ActiveBundle, PassiveBundle, load_bundle
+from florist.common.core.progress import NoProgress
 from florist.common.data.tables import read_table, rows_without_ids
-from florist.common.progress import NoProgress
-from florist.common.run_directory import RunDirectory
-from florist.common.stage import StageOptions
-from florist.common.train_stage import train
+from florist.common.session.run_directory import RunDirectory
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import ServingLimits, load_config
+from florist.common.stages.align import align
+from florist.common.stages.train import train
+from florist.common.transport.credentials import Credentials
+from florist.common.transport.grpc_dialer import open_channel
+from florist.common.transport.grpc_server import SERVER_OPTIONS
+from florist.experiments.sample_data import ClickSample
 from florist.passive_party.predict_files import CHUNK_ROWS
 from florist.passive_party.role import PASSIVE
+from florist.passive_party.row_encoder import RowEncoder
 from florist.passive_party.serving import PredictionClient
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from florist.common.config import PartyConfig
+    from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
-    from florist.common.role import RoleName
+    from florist.common.settings.config import PartyConfig
 
 NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")

@@ -42,29 +42,29 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
-from florist.common.agreement import TrainingAgreement
-from florist.common.config import load_config
-from florist.common.data import click_data
+from florist.common.core.progress import NoProgress
+from florist.common.core.release import RELEASE
 from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table
-from florist.common.progress import NoProgress
-from florist.common.release import RELEASE
-from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
-from florist.common.stage import StageOptions
-from florist.common.train_stage import train
+from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.config import load_config
+from florist.common.stages.train import train
 from florist.common.training.blocks import Wire
 from florist.common.training.models import make_active, make_bottom
 from florist.common.training.optimisers import make_optimisers
 from florist.common.training.schedule import NONCE_BYTES, Schedule
+from florist.experiments import click_data
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.config import PartyConfig
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.settings.config import PartyConfig
 
 NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")

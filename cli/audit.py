@@ -9,20 +9,20 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
-from florist.common.audit.as_peer import attack_as_peer
+from florist.common.audit.attack_runner import attack_as_peer
 from florist.common.audit.findings import AuditRecord, Figures, Finding, verdict
 from florist.common.audit.kept_view import load_view
-from florist.common.audit.page import HEADS, conclusion, draw_audits, table_rows
 from florist.common.audit.self_audit import AuditFolder
-from florist.common.errors import ConfigurationError
-from florist.common.web_page import save_png
+from florist.common.core.errors import ConfigurationError
+from florist.common.reports.audit_report import HEADS, conclusion, draw_audits, table_rows
+from florist.common.reports.html import save_png
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from florist.common.run_directory import RunDirectory
+    from florist.common.session.run_directory import RunDirectory
 
 #: Bootstrap samples of an interval, where there is time.
 SAMPLES = 1000

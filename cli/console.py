@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.logging import RichHandler
 
-from florist.common.progress import BarProgress, LineProgress
+from florist.common.core.progress import BarProgress, LineProgress
 
 if TYPE_CHECKING:
-    from florist.common.errors import FloristError
-    from florist.common.progress import Progress
+    from florist.common.core.errors import FloristError
+    from florist.common.core.progress import Progress
 
 log = logging.getLogger("florist")
 

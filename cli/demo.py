@@ -16,18 +16,18 @@ from rich.console import Console
 from rich.table import Table
 
 from florist.cli.audit import describe_audit, load_audit
-from florist.cli.baselines import Comparison, compare
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
-from florist.cli.sample_data import ClickSample
 from florist.cli.show import describe_training
-from florist.cli.truth import true_figures
-from florist.common.config import load_config
+from florist.common.core.errors import InternalError, PeerLost
+from florist.common.core.roles import RoleName
 from florist.common.data.tables import read_table, read_table_ids
-from florist.common.errors import InternalError, PeerLost
 from florist.common.evaluation.metric_names import METRICS
-from florist.common.role import RoleName
-from florist.common.run_directory import Alignment, RunDirectory
+from florist.common.session.run_directory import Alignment, RunDirectory
+from florist.common.settings.config import load_config
+from florist.experiments.demo_baselines import Comparison, compare
+from florist.experiments.sample_data import ClickSample
+from florist.experiments.truth import true_figures
 
 #: Seconds that a party may take, far above what the demo needs.
 TIME_LIMIT = 900

@@ -11,7 +11,7 @@ import pkgutil
 import sys
 from typing import TYPE_CHECKING
 
-from florist.common.errors import FloristError
+from florist.common.core.errors import FloristError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

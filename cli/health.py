@@ -7,9 +7,9 @@ from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from florist.common.config import load_config, split_address
-from florist.common.errors import ConfigurationError
-from florist.common.printable import printable
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import printable
+from florist.common.settings.config import load_config, split_address
 
 if TYPE_CHECKING:
     from pathlib import Path

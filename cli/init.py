@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from florist.cli.sample_data import evaluation_path, held_out_path
 from florist.cli.templates import party_config_text
-from florist.common.certificates import create_authority, issue
-from florist.common.config import Tls, split_address
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.config import Tls, split_address
+from florist.common.transport.certificates import create_authority, issue
+from florist.experiments.sample_data import evaluation_path, held_out_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.cli.sample_data import Sample
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.experiments.sample_data import Sample
 
 #: Days: a trial's authority and certificates.
 VALID_DAYS = 365

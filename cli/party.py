@@ -13,18 +13,18 @@ from florist.active_party.role import ACTIVE
 from florist.cli.console import LogFormat, log, report_error, set_up_output
 from florist.cli.show import describe, describe_evaluation, describe_training
 from florist.cli.stop_signals import stop_signals
-from florist.common.align_stage import align
-from florist.common.config import load_config
-from florist.common.errors import FloristError, InternalError, as_florist_error
-from florist.common.observability.observe import observing
-from florist.common.run_directory import RunDirectory
-from florist.common.stage import STAGES, Stage, StageOptions
+from florist.common.core.errors import FloristError, InternalError, as_florist_error
+from florist.common.session.run_directory import RunDirectory
+from florist.common.session.stage_state import STAGES, Stage, StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages.align import align
+from florist.common.stages.observe import observing
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
-    from florist.common.config import PartyConfig
-    from florist.common.observability.observe import Watch
-    from florist.common.progress import Progress
+    from florist.common.core.progress import Progress
+    from florist.common.settings.config import PartyConfig
+    from florist.common.stages.observe import Watch
 
 
 class RoleOption(StrEnum):
@@ -141,11 +141,11 @@ def run_stages(
             case StageOption.align:
                 describe(align(role, config, options, progress)["train"].summary)
             case StageOption.train:
-                from florist.common.train_stage import train  # noqa: PLC0415 - loads torch
+                from florist.common.stages.train import train  # noqa: PLC0415 - loads torch
 
                 describe_training(train(role, config, options, progress))
             case StageOption.evaluate:
-                from florist.common.evaluate_stage import evaluate  # noqa: PLC0415 - likewise
+                from florist.common.stages.evaluate import evaluate  # noqa: PLC0415 - likewise
 
                 describe_evaluation(evaluate(role, config, options, progress))
             case StageOption.serve:
@@ -157,7 +157,9 @@ def _stages(config: PartyConfig, options: StageOptions) -> list[StageOption]:
     runs = RunDirectory(config.run_directory)
     wanted = (name for name in STAGES if name != "evaluate" or config.agreement.evaluation.table)
     return [
-        StageOption(name) for name in wanted if not Stage(runs, name, force=options.force).is_over
+        StageOption(name)
+        for name in wanted
+        if not Stage(runs, name, force=options.force).is_complete
     ]
 
 

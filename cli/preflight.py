@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from florist.common.align_stage import make_unions
-from florist.common.certificates import inspect
-from florist.common.channel.credentials import NotYet
-from florist.common.config import load_config, split_address
-from florist.common.data.feature_room import FeatureRoom
-from florist.common.data.survey import survey
+from florist.common.cluster.choose_runner import make_union_runner
+from florist.common.core.errors import ConfigurationError, FloristError
+from florist.common.core.release import RELEASE
+from florist.common.data.feature_store import FeatureStore
+from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import TableIds
-from florist.common.disk.storage import FolderStorage
-from florist.common.errors import ConfigurationError, FloristError
 from florist.common.groups import make_group
 from florist.common.psu.limits import disk_needed
-from florist.common.release import RELEASE
-from florist.common.run_directory import RunDirectory
-from florist.common.session import PREFLIGHT, Patience, Session, make_hello
-from florist.common.stage import Stage
+from florist.common.session.run_directory import RunDirectory
+from florist.common.session.session import PREFLIGHT, Patience, Session, make_hello
+from florist.common.session.stage_state import Stage
+from florist.common.settings.config import load_config, split_address
+from florist.common.storage.files import FolderStorage
+from florist.common.transport.certificates import inspect
+from florist.common.transport.credentials import NotYet
 from florist.passive_party.role import dial_peer
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from florist.common.agreement import Normalisation
-    from florist.common.config import PartyConfig, Table
+    from florist.common.settings.agreement import Normalisation
+    from florist.common.settings.config import PartyConfig, Table
 
 #: Seconds that the address is given to answer.
 ANSWER = 5.0
@@ -106,11 +106,11 @@ def _count_ids(table: Table, normalisation: Normalisation, run_directory: Path) 
 def _columns(config: PartyConfig) -> str:
     """What training would read: features, and labels where there is a label column."""
     table = config.data.train
-    found = survey(
+    found = scan_table(
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
-        FeatureRoom(0, FolderStorage(config.run_directory)),
+        FeatureStore(0, FolderStorage(config.run_directory)),
         with_labels=table.label is not None,
     )
     numeric, categorical = found.preprocessing.sizes
@@ -125,7 +125,7 @@ def _engine(config: PartyConfig) -> str:
     compute = config.compute
     with (
         closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group,
-        closing(make_unions(config, group, plaintext=False)) as unions,
+        closing(make_union_runner(config, group, plaintext=False)) as unions,
     ):
         return f"group {group.name} with {unions.engine}, executor {unions.name}"
 
@@ -133,7 +133,7 @@ def _engine(config: PartyConfig) -> str:
 def _run_directory(config: PartyConfig) -> str:
     runs = RunDirectory(config.run_directory)
     with runs.locked():
-        Stage(runs, "align").refuse_over()
+        Stage(runs, "align").refuse_complete()
     free = shutil.disk_usage(config.run_directory).free
     needed = _disk_for_aligning(config)
     seen = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from florist.cli.templates import yaml_value
-from florist.common.config import Key, describe_keys
+from florist.common.settings.config import Key, describe_keys
 
 _BEFORE = """\
 # Configuration

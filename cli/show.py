@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metric_names import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from florist.common.run_directory import AlignmentSummary
+    from florist.common.session.run_directory import AlignmentSummary
 
 
 def describe(summary: AlignmentSummary, console: Console | None = None) -> None:

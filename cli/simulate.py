@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from florist.cli.experiments.grid import GridConfig, run_trials
-from florist.cli.experiments.results import write_tidy
-from florist.cli.experiments.summary import leak_table, utility_table
-from florist.common.config import load_section
+from florist.common.settings.config import load_section
+from florist.experiments.grid import GridConfig, run_trials
+from florist.experiments.results import write_tidy
+from florist.experiments.summary import leak_table, utility_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.common.progress import Progress
+    from florist.common.core.progress import Progress
 
 #: Characters of a line of the tables, where no terminal says.
 WIDTH = 160

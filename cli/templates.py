@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from florist.common.config import describe_keys, parse_config
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.config import describe_keys, parse_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from florist.common.config import Tls
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.settings.config import Tls
 
 _WIDTH = 92
 

@@ -10,16 +10,16 @@ import typer
 from rich.console import Console
 
 from florist.cli.console import LogFormat, report_error, set_up_output
-from florist.cli.experiments.command import app as experiments
+from florist.cli.experiments import app as experiments
 from florist.cli.health import ask
 from florist.cli.init import VALID_DAYS, Names, write_first_files
 from florist.cli.preflight import check_all, print_findings
-from florist.cli.sample_data import ClickSample
 from florist.cli.show import describe, describe_evaluation, describe_training
-from florist.common.certificates import AuthorityFiles, create_authority, issue
-from florist.common.config import load_config
-from florist.common.errors import FloristError, as_florist_error
-from florist.common.run_directory import RunDirectory
+from florist.common.core.errors import FloristError, as_florist_error
+from florist.common.session.run_directory import RunDirectory
+from florist.common.settings.config import load_config
+from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
+from florist.experiments.sample_data import ClickSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable

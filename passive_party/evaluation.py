@@ -6,19 +6,19 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from florist.common.errors import ProtocolViolation
+from florist.common.core.errors import ProtocolViolation
 from florist.common.evaluation.evaluation import Evaluation
 from florist.common.evaluation.private_estimate import Estimate
 from florist.common.evaluation.stand_ins import row_of_each
-from florist.common.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.synthetic.features import EmbeddingNoise
 from florist.common.training.blocks import Wire, micro_batches
-from florist.common.training.synthetic_features import EmbeddingNoise
+from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
-    from florist.common.bundle import PassiveBundle
-    from florist.common.channel.channel import Channel
+    from florist.common.bundle.bundle import PassiveBundle
+    from florist.common.core.progress import StepProgress
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.progress import StepProgress
+    from florist.common.transport.channel import Channel
 
 
 def evaluate_passive(

@@ -23,15 +23,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
-from florist.common.channel.grpc_prediction_client import PeerBusy
-from florist.common.config import split_address
-from florist.common.data.row_encoder import BadRow
-from florist.common.errors import ConfigurationError, FloristError, TransportError
-from florist.common.http_connection import TimedConnection
-from florist.common.observability.observe import NOBODY
+from florist.common.core.errors import ConfigurationError, FloristError, TransportError
 from florist.common.serving.private_files import private_file
+from florist.common.settings.config import split_address
+from florist.common.stages.observe import NOBODY
 from florist.common.training.devices import set_threads
+from florist.common.transport.grpc_prediction_client import PeerBusy
+from florist.passive_party.http_connection import TimedConnection
 from florist.passive_party.openapi import Shape, describe, page
+from florist.passive_party.row_encoder import BadRow
 from florist.passive_party.serving import PredictionClient
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from florist.common.config import Http, PartyConfig
-    from florist.common.observability.observe import ServiceWatch
+    from florist.common.settings.config import Http, PartyConfig
+    from florist.common.stages.observe import ServiceWatch
 
 log = logging.getLogger("florist.serving")
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from florist.common.data.row_encoder import WHOLE_LIMIT
-from florist.common.release import RELEASE
+from florist.common.core.release import RELEASE
+from florist.passive_party.row_encoder import WHOLE_LIMIT
 
 if TYPE_CHECKING:
     from florist.common.data.tables import FeatureColumns
@@ -154,7 +154,7 @@ def _row(columns: FeatureColumns | None) -> dict[str, Any]:
 
 def page(shape: Shape, address: str) -> str:
     """The same for people, in one HTML page that needs nothing else."""
-    from florist.common import web_page as web  # noqa: PLC0415 - loads matplotlib
+    from florist.common.reports import html as web  # noqa: PLC0415 - loads matplotlib
 
     example = {shape.key: [_example(shape.columns)]}
     call = (

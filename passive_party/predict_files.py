@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from florist.common.channel.grpc_prediction_client import PeerBusy
+from florist.common.core.errors import ConfigurationError, PeerLost
 from florist.common.data.tables import table_file
-from florist.common.errors import ConfigurationError, PeerLost
-from florist.common.run_directory import RunDirectory
+from florist.common.session.run_directory import RunDirectory
+from florist.common.transport.grpc_prediction_client import PeerBusy
 from florist.passive_party.serving import PredictionClient
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.config import PartyConfig
+    from florist.common.core.progress import Progress, StepProgress
     from florist.common.data.table_files import TableFile
-    from florist.common.progress import Progress, StepProgress
+    from florist.common.settings.config import PartyConfig
 
 log = logging.getLogger("florist.predict")
 

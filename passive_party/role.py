@@ -6,22 +6,22 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from florist.common.channel.grpc_dialer import dial
-from florist.common.meeting import own_credentials
-from florist.common.role import Role
+from florist.common.session.open_session import own_credentials
+from florist.common.stages.role import Role
+from florist.common.transport.grpc_dialer import dial
 from florist.passive_party.psu_role import run_psu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.bundle import PassiveBundle
-    from florist.common.channel.channel import Channel, Link
-    from florist.common.config import PartyConfig
+    from florist.common.bundle.bundle import PassiveBundle
+    from florist.common.core.progress import StepProgress
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.progress import StepProgress
-    from florist.common.train_session import HalfSetup
+    from florist.common.settings.config import PartyConfig
     from florist.common.training.loop import Half, Run
+    from florist.common.training.setup import HalfSetup
+    from florist.common.transport.channel import Channel, Link
 
 log = logging.getLogger("florist.passive")
 
@@ -63,7 +63,7 @@ def _make_evaluator() -> Callable[
 
 PASSIVE = Role(
     name="passive",
-    home="florist.passive_party.role:PASSIVE",
+    import_path="florist.passive_party.role:PASSIVE",
     connect=dial_peer,
     make_half=_make_half,
     run_psu=run_psu,

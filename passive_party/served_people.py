@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from florist.common.data.ids import quick_digests
-from florist.common.data.quoting import quoted_few
-from florist.common.data.row_encoder import BadRow
+from florist.common.core.text import quoted_few
 from florist.common.data.tables import normalised_ids
-from florist.common.training.synthetic_features import EmbeddingNoise
+from florist.common.storage.id_column import quick_digests
+from florist.common.synthetic.features import EmbeddingNoise
+from florist.passive_party.row_encoder import BadRow
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
     from torch import Tensor
 
-    from florist.common.agreement import Normalisation
-    from florist.common.bundle import PassiveBundle
-    from florist.common.data.ids import IdColumn
+    from florist.common.bundle.bundle import PassiveBundle
     from florist.common.serving.people import People
+    from florist.common.settings.agreement import Normalisation
+    from florist.common.storage.id_column import IdColumn
 
 
 class ServedPeople:

@@ -22,18 +22,18 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from florist.common.bundle import load_bundle
-from florist.common.channel.grpc_prediction_client import PredictionLine
-from florist.common.config import load_config
-from florist.common.data.row_encoder import BadRow, RowEncoder
+from florist.common.bundle.bundle import load_bundle
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.data.tables import rows_without_ids
-from florist.common.errors import ConfigurationError, ProtocolViolation
-from florist.common.meeting import own_credentials
-from florist.common.messages import PredictionRequest
-from florist.common.run_directory import RunDirectory
-from florist.common.serving.opening import check_offers, make_offer
 from florist.common.serving.people import load_people
+from florist.common.serving.serving_handshake import check_offers, make_offer
+from florist.common.session.open_session import own_credentials
+from florist.common.session.run_directory import RunDirectory
+from florist.common.settings.config import load_config
 from florist.common.training.blocks import Wire
+from florist.common.transport.grpc_prediction_client import PredictionLine
+from florist.common.transport.messages import PredictionRequest
+from florist.passive_party.row_encoder import BadRow, RowEncoder
 from florist.passive_party.served_people import ServedPeople
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.bundle import PassiveBundle
-    from florist.common.config import PartyConfig
+    from florist.common.bundle.bundle import PassiveBundle
     from florist.common.data.features import Features
     from florist.common.data.tables import FeatureColumns
-    from florist.common.messages import PredictionReply, ServingTerms
+    from florist.common.settings.config import PartyConfig
+    from florist.common.transport.messages import PredictionReply, ServingTerms
 
     Probabilities = npt.NDArray[np.float32]
 

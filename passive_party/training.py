@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from florist.common.errors import ConfigurationError, ProtocolViolation
-from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
-from florist.common.training.averaging import WeightAverage
-from florist.common.training.blocks import Wire, micro_batches, pipelined
-from florist.common.training.distributed import make_compute
-from florist.common.training.half_state import group
-from florist.common.training.history import Clock, EpochFigures
-from florist.common.training.models import describe, make_bottom
-from florist.common.training.synthetic_features import (
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.synthetic.features import (
     DonorStrategy,
     EmbeddingNoise,
     EmbeddingStrategy,
     FeatureSettings,
     feature_strategy,
 )
-from florist.common.training.synthetic_labels import label_strategy
+from florist.common.synthetic.labels import label_strategy
+from florist.common.training.averaging import WeightAverage
+from florist.common.training.blocks import Wire, micro_batches, pipelined
+from florist.common.training.distributed import make_compute
+from florist.common.training.half_state import group
+from florist.common.training.history import Clock, EpochFigures
+from florist.common.training.models import describe, make_bottom
 from florist.common.training.torch_batch import FeatureRows
+from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from florist.common.channel.channel import Channel
-    from florist.common.train_session import HalfSetup
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
     from florist.common.training.loop import Run
     from florist.common.training.models import BottomModel
     from florist.common.training.parts import TrainingParts
+    from florist.common.training.setup import HalfSetup
+    from florist.common.transport.channel import Channel
 
 
 #: Parts of a batch under way at once: both parties always have one to work on, and neither waits

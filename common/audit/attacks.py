@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from florist.common.audit import attacks_on_embeddings as on_embeddings
 from florist.common.audit import attacks_on_gradients as on_gradients
 from florist.common.audit.spectral import spectral
-from florist.common.training.registry import Registry
+from florist.common.core.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from florist.common.audit.statistics import Estimate
-from florist.common.errors import ConfigurationError
-from florist.common.training.settings import Audit as Settings
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.training import Audit as Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from florist.common.audit.statistics import AttackResult
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
 
 #: Raised when what is written changes so that an older reader would misread it.
 FORMAT = 1

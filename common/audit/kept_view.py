@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from florist.common.audit.recorder import Sighting
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.messages import EmbeddingBlock, GradientBlock
+from florist.common.transport.messages import EmbeddingBlock, GradientBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.audit.view import Ranks, Rows
-    from florist.common.messages import Control, Message
     from florist.common.training.blocks import Wire
     from florist.common.training.schedule import Schedule
+    from florist.common.transport.messages import Control, Message
 
     Flags = npt.NDArray[np.bool_]
 

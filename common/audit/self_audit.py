@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import ThreadpoolController
 
-from florist.common.audit.as_peer import attack_as_peer
+from florist.common.audit.attack_runner import attack_as_peer
+from florist.common.audit.audit_sample import followed_uids
 from florist.common.audit.findings import AuditRecord, Figures, Finding, excesses, shown
-from florist.common.audit.following import followed_uids
 from florist.common.audit.kept_view import save_view
 from florist.common.audit.recorder import Recorder, Window
-from florist.common.channel.observed import ObservedChannel
-from florist.common.errors import ConfigurationError, StoppedByPolicy
+from florist.common.core.errors import ConfigurationError, StoppedByPolicy
 from florist.common.training.blocks import Wire
+from florist.common.transport.observed import ObservedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from florist.common.audit.findings import Excess, Scope
     from florist.common.audit.recorder import Sighting
-    from florist.common.channel.channel import Channel
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.settings.training import Audit as Settings
+    from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.parts import TrainingParts
     from florist.common.training.schedule import Schedule
-    from florist.common.training.secret_draws import SecretDraws
-    from florist.common.training.settings import Audit as Settings
+    from florist.common.transport.channel import Channel
 
 log = logging.getLogger("florist.audit")
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from florist.common.messages import EmbeddingBlock, GradientBlock
+from florist.common.transport.messages import EmbeddingBlock, GradientBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from florist.common.channel.recording import Record
     from florist.common.training.blocks import Wire
     from florist.common.training.schedule import Schedule
+    from florist.common.transport.recording import Record
 
     Ranks = npt.NDArray[np.int64]
     Rows = npt.NDArray[np.float32]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from florist.common.data.ids import IdColumn, quick_digests
+from florist.common.storage.id_column import IdColumn, quick_digests
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from florist.common.ahead import taken_ahead
-from florist.common.data.ids import IdColumn, quick_digests
-from florist.common.data.quoting import quoted_few
-from florist.common.disk.sorter import sorting
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.prefetch import prefetched
+from florist.common.core.text import quoted_few
+from florist.common.storage.external_sorter import sorting
+from florist.common.storage.id_column import IdColumn, quick_digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
 
-    from florist.common.disk.sorter import Sorter
-    from florist.common.disk.storage import Storage
+    from florist.common.storage.external_sorter import Sorter
+    from florist.common.storage.files import Storage
 
 #: Bytes of memory for digests that are sorted on disk.
 _ROOM = 32_000_000
@@ -77,8 +77,8 @@ class IdCheck:
 
     def add_all(self, parts: Iterable[IdColumn]) -> None:
         """The same of each part; they are read, looked at and sorted side by side."""
-        looks = map(self._look, taken_ahead(parts, _AHEAD))
-        for digests in taken_ahead(looks, _AHEAD):
+        looks = map(self._look, prefetched(parts, _AHEAD))
+        for digests in prefetched(looks, _AHEAD):
             self._keep(digests)
 
     def _look(self, ids: IdColumn) -> npt.NDArray[np.uint64]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import quoted, quoted_few
 from florist.common.data.column_values import as_categories
-from florist.common.data.quoting import quoted, quoted_few
-from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,13 +27,13 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 from pydantic import Field, ValidationError
 
-from florist.common.agreement import Section
-from florist.common.config import PreprocessingSettings  # noqa: TC001 - pydantic needs it
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import quoted, quoted_few
 from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.features import Features
-from florist.common.data.quoting import quoted, quoted_few
 from florist.common.data.tables import FeatureColumns
-from florist.common.errors import ConfigurationError
+from florist.common.settings.agreement import Section
+from florist.common.settings.config import PreprocessingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.config import Scaling
     from florist.common.data.tables import RawTable
+    from florist.common.settings.config import Scaling
 
     Lookup = Callable[[pa.ChunkedArray], npt.NDArray[np.int32]]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from florist.common.data.quoting import quoted, quoted_few
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import quoted, quoted_few
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

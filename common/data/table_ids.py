@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import quoted
 from florist.common.data.id_check import Fingerprint, IdCheck, checking_ids
-from florist.common.data.ids import IdColumn
-from florist.common.data.quoting import quoted
 from florist.common.data.tables import id_name, normalised_ids, row_numbers, table_file
-from florist.common.errors import ConfigurationError
+from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from florist.common.agreement import Normalisation
-    from florist.common.config import Table
     from florist.common.data.id_check import IdFacts
-    from florist.common.disk.storage import Storage
+    from florist.common.settings.agreement import Normalisation
+    from florist.common.settings.config import Table
+    from florist.common.storage.files import Storage
 
 #: Read at once where it does not matter how many.
 _ROWS = 1 << 17

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.data.column_values import is_numeric, numbers_or_nothing_in
 from florist.common.data.tables import (
     FeatureColumns,
@@ -16,13 +17,12 @@ from florist.common.data.tables import (
     rows_without_ids,
     table_file,
 )
-from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from florist.common.config import Columns, Table
     from florist.common.data.tables import RawTable
+    from florist.common.settings.config import Columns, Table
 
 #: Values of a part: some tens of megabytes of text, and enough for Arrow to be fast.
 _VALUES = 1 << 20

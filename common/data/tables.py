@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import quoted, quoted_few
 from florist.common.data.column_values import (
     as_categories,
     as_ids,
@@ -16,20 +18,18 @@ from florist.common.data.column_values import (
     is_numeric,
     numbers_in,
 )
-from florist.common.data.formats import FORMATS, ROW_NUMBER
 from florist.common.data.id_check import IdCheck
-from florist.common.data.ids import IdColumn
-from florist.common.data.quoting import quoted, quoted_few
 from florist.common.data.table_files import TextLayout, open_table
-from florist.common.errors import ConfigurationError
+from florist.common.settings.formats import FORMATS, ROW_NUMBER
+from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from florist.common.agreement import Normalisation
-    from florist.common.config import Columns, Table
     from florist.common.data.table_files import TableFile
+    from florist.common.settings.agreement import Normalisation
+    from florist.common.settings.config import Columns, Table
 
 #: What `strip` removes. Listed, because libraries' Unicode tables change with their releases, and
 #: both parties must get the same bytes.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation import paired_estimate, private_estimate
 from florist.common.evaluation.private_estimate import CurveEstimate, Estimate, vagueness
 

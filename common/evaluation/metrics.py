@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from florist.common.agreement import EvaluationAgreement
     from florist.common.data.features import Features
     from florist.common.psu.alignment import Sizes
-    from florist.common.training.feed import Membership
-    from florist.common.training.secret_draws import SecretDraws
+    from florist.common.settings.agreement import EvaluationAgreement
+    from florist.common.synthetic.membership import Membership
+    from florist.common.synthetic.secret_draws import SecretDraws
 
 #: The channel that carries an evaluation from its opening to its summary.
 EVALUATION = "evaluation"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation import metrics
 
 if TYPE_CHECKING:

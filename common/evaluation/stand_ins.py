@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.errors import ConfigurationError, ProtocolViolation
-from florist.common.training.synthetic_features import FeaSampling
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.synthetic.features import FeaSampling
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.training.secret_draws import SecretDraws
+    from florist.common.synthetic.secret_draws import SecretDraws
 
     Rows = npt.NDArray[np.int64]
 

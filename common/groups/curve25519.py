@@ -9,11 +9,12 @@ import gmpy2  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from florist.common.errors import InternalError, ProtocolViolation
+from florist.common.core.errors import InternalError, ProtocolViolation
 from florist.common.groups import kernels
-from florist.common.groups.group import Elements, Exponent, is_array_of
+from florist.common.storage.elements import Elements, is_array_of
 
 if TYPE_CHECKING:
+    from florist.common.groups.group import Exponent
     from florist.common.groups.parallel import Threads
 
 #: Bytes of a u-coordinate: RFC 7748's little-endian encoding.

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from florist.common.errors import ConfigurationError, InternalError
+from florist.common.core.errors import ConfigurationError, InternalError
 from florist.common.groups import kernels, x25519_worker
 from florist.common.groups.curve25519 import WIDTH, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from florist.common.groups.group import Elements
     from florist.common.groups.kernels import Bytes
     from florist.common.groups.parallel import Threads
+    from florist.common.storage.elements import Elements
 
     Kernel = Callable[[Bytes, Bytes, Bytes], None]
 

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NewType, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 if TYPE_CHECKING:
-    from florist.common.data.ids import IdColumn
-
-#: `n` elements, back to back: a C-contiguous uint8 array of shape (n, group.width).
-Elements = npt.NDArray[np.uint8]
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.id_column import IdColumn
 
 #: A secret exponent modulo the group's prime order. Never printed, logged or stored.
 Exponent = NewType("Exponent", int)
-
-
-def is_array_of(elements: object, width: int) -> bool:
-    """Whether this is an array as described above, of elements of `width` bytes."""
-    return (
-        isinstance(elements, np.ndarray)
-        and elements.dtype == np.uint8
-        and elements.ndim == 2
-        and elements.shape[1] == width
-        and elements.flags.c_contiguous
-    )
 
 
 class Group(Protocol):

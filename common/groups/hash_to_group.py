@@ -26,9 +26,9 @@ from florist.common.groups import kernels
 from florist.common.groups.curve25519 import PRIME, WIDTH, A, encode, right_side
 
 if TYPE_CHECKING:
-    from florist.common.data.ids import IdColumn
-    from florist.common.groups.group import Elements
     from florist.common.groups.parallel import Threads
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.id_column import IdColumn
 
 #: At most 45 bytes, so that the second hash of each ID is a single block of SHA-512.
 CURVE_TAG = b"FLORIST-V01-curve25519_XMD:SHA-512_ELL2_NU_"

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 import gmpy2  # type: ignore[import-untyped]
 import numpy as np
 
-from florist.common.errors import ConfigurationError, InternalError, ProtocolViolation
-from florist.common.groups.group import Elements, Exponent, is_array_of
+from florist.common.core.errors import ConfigurationError, InternalError, ProtocolViolation
+from florist.common.groups.group import Exponent
 from florist.common.groups.hash_to_group import hash_to_residue
 from florist.common.groups.parallel import Threads
+from florist.common.storage.elements import Elements, is_array_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from florist.common.data.ids import IdColumn
+    from florist.common.storage.id_column import IdColumn
 
 MODP_ENGINES = ("gmpy2",)
 

@@ -6,8 +6,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from florist.common.errors import ConfigurationError
-from florist.common.priority_pool import PriorityPool
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.priority_pool import PriorityPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

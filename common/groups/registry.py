@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.groups.engines import X25519_ENGINES
 from florist.common.groups.modp import MODP_ENGINES, PRIMES, ModpGroup
 from florist.common.groups.x25519 import X25519Group

@@ -6,15 +6,16 @@ import secrets
 from math import prod
 from typing import TYPE_CHECKING
 
-from florist.common.errors import InternalError, ProtocolViolation
+from florist.common.core.errors import InternalError, ProtocolViolation
 from florist.common.groups import curve25519
 from florist.common.groups.engines import make_engine
-from florist.common.groups.group import Elements, Exponent, is_array_of
+from florist.common.groups.group import Exponent
 from florist.common.groups.hash_to_group import CURVE_TAG, hash_to_curve
 from florist.common.groups.parallel import Threads
+from florist.common.storage.elements import Elements, is_array_of
 
 if TYPE_CHECKING:
-    from florist.common.data.ids import IdColumn
+    from florist.common.storage.id_column import IdColumn
 
 
 class X25519Group:

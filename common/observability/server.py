@@ -19,10 +19,10 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from florist.common.config import split_address
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.observability.metrics import Metrics
-from florist.common.observability.page import SCRIPT, page, style
+from florist.common.observability.status_page import SCRIPT, page, style
+from florist.common.settings.config import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from florist.common.observability.gauges import Rate, Stopwatch
 from florist.common.observability.training_watch import TrainingWatch
-from florist.common.stage import STAGES as RUN_STAGES
+from florist.common.session.stage_state import STAGES as RUN_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from florist.common.channel.channel import Link
+    from florist.common.core.roles import RoleName
     from florist.common.observability.log_tail import LogLine
     from florist.common.observability.training_watch import TrainingFigures
-    from florist.common.role import RoleName
     from florist.common.training.loop import Run
+    from florist.common.transport.channel import Link
 
 #: In their order. A run has some of them.
 STAGES = (*RUN_STAGES, "serve")

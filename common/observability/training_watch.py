@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.audit.findings import verdict
+from florist.common.audit.findings import AuditRecord, verdict
 from florist.common.observability.gauges import Curve
 
 if TYPE_CHECKING:
-    from florist.common.audit.findings import AuditRecord, Figures, Scope, Verdict
+    from florist.common.audit.findings import Figures, Scope, Verdict
     from florist.common.training.history import EpochFigures, History
     from florist.common.training.loop import Run
     from florist.common.training.schedule import Schedule
@@ -77,7 +77,7 @@ class TrainingWatch:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._losses = Curve()
-        self._audit = None if run.audit is None else _AuditWatch(run.audit)
+        self._audit = _AuditWatch(run.audit) if isinstance(run.audit, AuditRecord) else None
 
     def read(self) -> TrainingFigures:
         schedule, history = self._run.schedule, self._run.history

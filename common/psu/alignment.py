@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.errors import ProtocolViolation
-from florist.common.messages import UnionDigest
-from florist.common.psu.places import find_places
+from florist.common.core.errors import ProtocolViolation
+from florist.common.psu.ranks import find_places
+from florist.common.transport.messages import UnionDigest
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from florist.common.channel.channel import Channel
-    from florist.common.psu.places import Places
+    from florist.common.psu.ranks import Places
     from florist.common.psu.stored_sets import StoredSet
-    from florist.common.psu.work import UnionWork
+    from florist.common.psu.union_work import UnionWork
+    from florist.common.transport.channel import Channel
 
 
 @dataclass(frozen=True, slots=True)

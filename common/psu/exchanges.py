@@ -24,10 +24,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.ahead import taken_ahead
-from florist.common.errors import ProtocolViolation
-from florist.common.messages import Step
-from florist.common.priority_pool import going_first
+from florist.common.core.errors import ProtocolViolation
+from florist.common.core.prefetch import prefetched
+from florist.common.core.priority_pool import high_priority
 from florist.common.psu.set_stream import (
     receive_chunks,
     receive_count,
@@ -40,16 +39,18 @@ from florist.common.psu.set_stream import (
 )
 from florist.common.psu.sorted_streams import Ascent, in_chunks
 from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally
+from florist.common.transport.messages import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from florist.common.channel.channel import Channel
-    from florist.common.groups.group import Elements, Exponent
-    from florist.common.progress import StepProgress
+    from florist.common.core.progress import StepProgress
+    from florist.common.groups.group import Exponent
     from florist.common.psu.shared_sorting import SetSorter
     from florist.common.psu.stored_sets import ReadableSet
-    from florist.common.psu.work import UnionWork
+    from florist.common.psu.union_work import UnionWork
+    from florist.common.storage.elements import Elements
+    from florist.common.transport.channel import Channel
 
 #: Chunks of an in-order exchange that may be under way at once, at least: both parties always have
 #: some to work on.
@@ -99,7 +100,7 @@ PASSIVE_HASHING = Exchange(
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ExchangeRun:
     """One exchange as a party runs it: where it talks, on what it works, who hears of progress."""
 
     exchange: Exchange
@@ -108,7 +109,7 @@ class Lane:
     #: Counts exponentiations; `advance` raises whatever ends the run.
     progress: StepProgress
 
-    @going_first()
+    @high_priority()
     def originate_shuffled(
         self, chunks: Iterable[Elements], count: int, exponent: Exponent
     ) -> StoredSet:
@@ -134,7 +135,7 @@ class Lane:
         self.work.journal.check_received(back, writer.tally.facts)
         return self.work.finish(out, writer.tally.facts)
 
-    @going_first()
+    @high_priority()
     def answer_shuffled(self, whole: int, exponent: Exponent) -> StoredSet:
         """Receive a shuffled set of `whole`; raise, shuffle, send it back; keep what was sent.
 
@@ -153,7 +154,7 @@ class Lane:
             send_header(self.channel, back, sorter.complete())
             with self.work.storing(out) as writer:
                 for start, chunk in self._numbered(sorter):
-                    if not answered.goes_on_with(chunk):
+                    if not answered.accepts(chunk):
                         # Distinct encodings of one element differ by a point of small order.
                         raise ProtocolViolation(f"step {out.label}: the peer's elements collide")
                     writer.append(chunk)
@@ -171,7 +172,7 @@ class Lane:
         # As much as we can work on is at the peer, and as much here. All that can be under way is
         # taken as it comes: the peer never waits for us to read, and so reads what we send.
         window = max(WINDOW, 2 * self.work.executor.ahead)
-        answers = taken_ahead(self._received(back, count), window)
+        answers = prefetched(self._received(back, count), window)
         with closing(answers), self.work.storing(out) as writer:
             returned = self._raised(answers, after, check=True)
             sent = 0

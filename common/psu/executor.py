@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from florist.common.groups.element_sets import sorted_set
+from florist.common.storage.element_sets import sorted_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from florist.common.config import Compute
-    from florist.common.data.ids import IdColumn
-    from florist.common.groups.group import Elements, Exponent, Group
+    from florist.common.groups.group import Exponent, Group
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.id_column import IdColumn
 
 
 class Executor(Protocol):
@@ -104,18 +104,3 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Nothing of its own to end."""
-
-
-def make_executor(compute: Compute, group: Group) -> Executor:
-    """The one that the configuration names; the caller closes it, then the group.
-
-    Raises:
-        ConfigurationError: it cannot be had here; says why.
-    """
-    if compute.executor == "local":
-        return LocalExecutor(group)
-    from florist.common.psu.ray_executor import RayExecutor  # noqa: PLC0415 - ray is an extra
-
-    return RayExecutor(
-        group, engine=compute.engine, address=compute.ray_address, workers=compute.ray_workers
-    )

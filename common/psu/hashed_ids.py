@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.data.ids import IdColumn
+from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.data.ids import Ids
-    from florist.common.groups.group import Elements
-    from florist.common.progress import StepProgress
+    from florist.common.core.progress import StepProgress
     from florist.common.psu.executor import Executor
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.id_column import Ids
 
 #: IDs hashed between two reports of progress.
 BATCH = 16_384

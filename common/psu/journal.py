@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from florist.common.errors import ConfigurationError, ProtocolViolation
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.psu.stored_sets import SetFacts, StoredSet
 
 if TYPE_CHECKING:
-    from florist.common.disk.storage import Storage
-    from florist.common.groups.group import Elements
-    from florist.common.messages import Step
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.files import Storage
+    from florist.common.transport.messages import Step
 
 #: Times that a union may be begun anew after the peer has had something of us. Every time the peer
 #: learns sizes, and could have changed its set to learn more from them.

@@ -8,9 +8,9 @@ import os
 
 import pyarrow as pa
 
-from florist.common.disk.sorter import rows_on_disk
-from florist.common.psu.places import PLACE_BYTES, ROW_BYTES
-from florist.common.psu.siblings import BLOCK_ROWS
+from florist.common.psu.partitions import BLOCK_ROWS
+from florist.common.psu.ranks import PLACE_BYTES, ROW_BYTES
+from florist.common.storage.external_sorter import rows_on_disk
 
 log = logging.getLogger("florist.align")
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.errors import ProtocolViolation
-from florist.common.messages import SetChunk, SetHeader
+from florist.common.core.errors import ProtocolViolation
+from florist.common.transport.messages import SetChunk, SetHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.channel import Channel
-    from florist.common.groups.group import Elements
-    from florist.common.messages import Step
     from florist.common.psu.sorted_streams import Ascent
+    from florist.common.storage.elements import Elements
+    from florist.common.transport.channel import Channel
+    from florist.common.transport.messages import Step
 
 #: A chunk on the line: large enough for the wire, small enough to overlap it with computing.
 CHUNK_BYTES = 256 * 1024
@@ -72,7 +72,7 @@ def receive_chunks(channel: Channel, step: Step, count: int, width: int) -> Iter
 
 def require_shuffled(step: Step, ascent: Ascent, chunk: Elements) -> None:
     """A shuffled set is sorted, and so shuffled and distinct: this chunk, after those before."""
-    if not ascent.goes_on_with(chunk):
+    if not ascent.accepts(chunk):
         raise ProtocolViolation(
             f"step {step.label}: the peer's set is not shuffled by sorting, or not distinct"
         )

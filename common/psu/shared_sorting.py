@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import numpy as np
 
-from florist.common.ahead import taken_ahead
-from florist.common.disk.rows import read_rows
-from florist.common.groups.element_sets import prefixes
+from florist.common.core.prefetch import prefetched
+from florist.common.storage.element_sets import prefixes
+from florist.common.storage.rows import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.disk.sorter import Sorter
-    from florist.common.disk.storage import Storage
-    from florist.common.groups.group import Elements
-    from florist.common.psu.siblings import Cuts, Siblings
+    from florist.common.psu.partitions import Cuts, Siblings
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.external_sorter import Sorter
+    from florist.common.storage.files import Storage
 
 #: Bytes that are cut into ranges at once, and that are fetched at once, about.
 _CUT_BYTES = 1 << 21
@@ -144,7 +144,7 @@ class _SharedSorter:
         self.stack.enter_context(self.siblings.offering(self.label, self.scatter))
         expected = sum(self.siblings.swap(self.label, counts))
         self.sorter = self.stack.enter_context(self.make_sorter(expected))
-        for rows in taken_ahead(self.siblings.fetched(self.label, self.width), _AHEAD):
+        for rows in prefetched(self.siblings.fetched(self.label, self.width), _AHEAD):
             self.sorter.add(rows)
         return self.sorter.complete()
 

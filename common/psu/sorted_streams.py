@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.groups.element_sets import (
+from florist.common.storage.element_sets import (
     intersection_size,
     is_strictly_increasing,
     prefixes,
@@ -21,7 +21,7 @@ from florist.common.groups.element_sets import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from florist.common.groups.group import Elements
+    from florist.common.storage.elements import Elements
 
 
 def in_step(
@@ -89,7 +89,7 @@ class Ascent:
         self._range = range(first, end)
         self._last: Elements | None = None
 
-    def goes_on_with(self, block: Elements) -> bool:
+    def accepts(self, block: Elements) -> bool:
         """Whether the rows so far and these are."""
         if not len(block):
             return True

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from florist.common.disk.rows import read_rows
-from florist.common.errors import InternalError
+from florist.common.core.errors import InternalError
 from florist.common.psu.set_stream import rows_per_chunk
+from florist.common.storage.rows import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from florist.common.disk.storage import Storage
-    from florist.common.groups.group import Elements
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.files import Storage
 
 #: Seconds between two looks, while one waits, whether all is well.
 _LOOK = 0.2

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.data.feature_room import FeatureRoom, in_memory
-from florist.common.data.survey import survey
-from florist.common.disk.storage import FolderStorage
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.scan_table import scan_table
 from florist.common.serving.hiding import HidingGroups
 from florist.common.serving.private_files import private_file
-from florist.common.training.feed import Membership
-from florist.common.training.secret_draws import SECRET_BYTES, SecretDraws
-from florist.common.training.synthetic_features import FeaSampling
+from florist.common.storage.files import FolderStorage
+from florist.common.synthetic.features import FeaSampling
+from florist.common.synthetic.membership import Membership
+from florist.common.synthetic.secret_draws import SECRET_BYTES, SecretDraws
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.bundle import Bundle
-    from florist.common.config import PartyConfig
+    from florist.common.bundle.bundle import Bundle
     from florist.common.data.features import Features
-    from florist.common.data.ids import IdColumn
-    from florist.common.run_directory import Alignment, RunDirectory
+    from florist.common.session.run_directory import Alignment, RunDirectory
+    from florist.common.settings.config import PartyConfig
+    from florist.common.storage.id_column import IdColumn
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -71,11 +71,11 @@ def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> Peop
             f"{runs.path}: the training table was aligned again since the model was trained; "
             "train again, or restore the alignment"
         )
-    found = survey(
+    found = scan_table(
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
-        FeatureRoom(config.training.table_bytes, FolderStorage(config.run_directory)),
+        FeatureStore(config.training.table_bytes, FolderStorage(config.run_directory)),
         known=bundle.preprocessing,
         with_ids=True,
     )

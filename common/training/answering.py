@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from florist.common.training.compute import LocalCompute, LocalPass, Tensors
 
 
-class AnsweringCompute:
+class DeferredWeightCompute:
     """A model in this process: what its passes are to learn, they learn with the step."""
 
     def __init__(self, local: LocalCompute) -> None:
@@ -73,8 +73,8 @@ class AnsweringPass:
     def learn(self, gradients: Tensors) -> None:
         self._owed.append(lambda: self._taken.learn(gradients))
 
-    def give_back(self, gradients: Tensors) -> Tensor:
-        return self._taken.give_back(gradients)
+    def input_gradient(self, gradients: Tensors) -> Tensor:
+        return self._taken.input_gradient(gradients)
 
     def learn_and_give_back(self, gradients: Tensors) -> Tensor:
         sought = [get_gradient_edge(self._taken.first), *(use.output for use in self._uses)]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from florist.common.errors import ConfigurationError, ProtocolViolation
-from florist.common.messages import MAX_MESSAGE_BYTES
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.transport.messages import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.agreement import TrainingAgreement, WireType
-    from florist.common.messages import Data, EmbeddingBlock, GradientBlock
+    from florist.common.settings.agreement import TrainingAgreement, WireType
+    from florist.common.transport.messages import Data, EmbeddingBlock, GradientBlock
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

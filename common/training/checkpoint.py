@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save_file as write_tensors
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -38,7 +38,7 @@ class Pass(Protocol):
         """Add to the gradients of the parameters, by the step at the latest. Nothing can follow."""
         ...
 
-    def give_back(self, gradients: Tensors) -> Tensor:
+    def input_gradient(self, gradients: Tensors) -> Tensor:
         """The gradient by the first input. Parameters are left alone, and `learn` can follow."""
         ...
 
@@ -89,7 +89,7 @@ class LocalPass:
         inputs = self._parameters if self.first.requires_grad else None
         torch.autograd.backward(self.results[: len(gradients)], gradients, inputs=inputs)
 
-    def give_back(self, gradients: Tensors) -> Tensor:
+    def input_gradient(self, gradients: Tensors) -> Tensor:
         results = self.results[: len(gradients)]
         (gradient,) = torch.autograd.grad(results, self.first, gradients, retain_graph=True)
         return gradient

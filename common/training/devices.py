@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils import deterministic as deterministic_memory
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from florist.common.training.settings import DeviceName
+    from florist.common.settings.training import DeviceName
 
 
 def available_devices() -> list[str]:

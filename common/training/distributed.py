@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from florist.common.errors import ConfigurationError
-from florist.common.training.answering import AnsweringCompute
+from florist.common.core.errors import ConfigurationError
+from florist.common.training.answering import DeferredWeightCompute
 from florist.common.training.compute import LocalCompute
 from florist.common.training.optimisers import make_optimisers
 from florist.common.training.process_group import (
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from florist.common.role import RoleName
-    from florist.common.train_session import HalfSetup
+    from florist.common.core.roles import RoleName
     from florist.common.training.compute import Compute, LocalPass, Tensors
     from florist.common.training.models import ActiveModel, BottomModel
+    from florist.common.training.setup import HalfSetup
 
 #: Seconds for a process to start and to load torch.
 START_LIMIT = 120.0
@@ -80,7 +80,7 @@ def make_compute(role: RoleName, setup: HalfSetup, model: BottomModel | ActiveMo
     """Of as many processes as the setup says; further ones start with the first pass."""
     local = LocalCompute(model, make_optimisers(model, setup.optimiser))
     if setup.processes == 1:
-        return AnsweringCompute(local) if role == "active" else local
+        return DeferredWeightCompute(local) if role == "active" else local
     settings = ReplicaSettings(
         role=role,
         agreement=setup.parts.agreement,
@@ -185,9 +185,9 @@ class SharedPass:
         with self._backward(Order.LEARN, gradients) as own:
             self._local.learn(own)
 
-    def give_back(self, gradients: Tensors) -> Tensor:
+    def input_gradient(self, gradients: Tensors) -> Tensor:
         with self._backward(Order.GIVE_BACK, gradients) as own:
-            return self._replicas.gathered(self._local.give_back(own), self._parts)
+            return self._replicas.gathered(self._local.input_gradient(own), self._parts)
 
     def learn_and_give_back(self, gradients: Tensors) -> Tensor:
         with self._backward(Order.LEARN_AND_GIVE_BACK, gradients) as own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which of the union's people are ours, and their rows, gathered one batch ahead."""
+"""Batches in the order of the schedule, prepared one batch ahead."""
 
 from __future__ import annotations
 
@@ -15,22 +15,6 @@ if TYPE_CHECKING:
     from florist.common.training.schedule import Schedule
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Membership:
-    """Row of our table for each rank in the union; -1 where the UID is not ours."""
-
-    row_of_rank: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, rank_of_row: npt.NDArray[np.int64], union_size: int) -> Membership:
-        rows = np.full(union_size, -1, dtype=np.int64)
-        rows[rank_of_row] = np.arange(len(rank_of_row))
-        return cls(rows)
-
-    def rows(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self.row_of_rank[ranks]
 
 
 @dataclass(frozen=True, slots=True)

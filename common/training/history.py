@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+    import numpy.typing as npt
+
 Kind = Literal["wire", "wait"]
 
 
@@ -26,6 +29,22 @@ class EpochFigures:
     auc: float | None = None
     ace: float | None = None
     log_loss: float | None = None
+
+
+#: Test rows from which a bin is shown: a rate over fewer would tell of single people.
+FEWEST = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationPoints:
+    """Per bin of test rows: mean prediction, rate observed, rows; three arrays of one length.
+
+    Bins of fewer than `FEWEST` rows may hold anything, and are not shown.
+    """
+
+    predicted: npt.NDArray[np.float64]
+    observed: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from florist.common.errors import FloristError, Interrupted, PeerFailed, TransportError
+from florist.common.core.errors import FloristError, Interrupted, PeerFailed, TransportError
 from florist.common.training.blocks import Diverged, all_finite
 from florist.common.training.checkpoint import Checkpoint
 from florist.common.training.feed import Feed
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from florist.common.audit.findings import AuditRecord
-    from florist.common.progress import StepProgress
-    from florist.common.training.calibration import Calibration
+    from florist.common.core.progress import StepProgress
+    from florist.common.synthetic.calibration import Calibration
+    from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.feed import Position
-    from florist.common.training.history import EpochFigures, History
-    from florist.common.training.report import CalibrationPoints
+    from florist.common.training.history import CalibrationPoints, EpochFigures, History
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.schedule import Schedule
-    from florist.common.training.secret_draws import SecretDraws
 
 Batch = TypeVar("Batch")
 
@@ -94,8 +92,8 @@ class Run:
     on_checkpoint: Callable[[History], None]
     #: Called after each step, once it is kept, with the number of steps done; may end the run.
     after_step: Callable[[int], None]
-    #: What our audit has found so far, if we audit.
-    audit: AuditRecord | None = None
+    #: The record of our self-audit, if we audit; whoever shows it knows its type.
+    audit: object = None
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:

@@ -20,15 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.training.embedding_rows import embed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from florist.common.agreement import TrainingAgreement
-    from florist.common.role import RoleName
-    from florist.common.training.settings import EmbeddingUpdates, Model
+    from florist.common.core.roles import RoleName
+    from florist.common.settings.agreement import TrainingAgreement
+    from florist.common.settings.training import EmbeddingUpdates, Model
 
 #: Rows of a table from which `auto` updates it sparsely. Dense updates, which are Adam to the
 #: letter, are as fast on CPUs up to about this many; see benchmarks/embedding_updates.py.

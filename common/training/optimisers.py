@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.training.embedding_rows import sum_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from florist.common.training.settings import Optimiser
+    from florist.common.settings.training import Optimiser
 
 #: Adam's, as everywhere.
 BETAS = (0.9, 0.999)

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from florist.common.agreement import TrainingAgreement
     from florist.common.data.features import Features
     from florist.common.psu.alignment import Sizes
-    from florist.common.training.feed import Membership
+    from florist.common.settings.agreement import TrainingAgreement
+    from florist.common.synthetic.membership import Membership
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

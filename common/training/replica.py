@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import torch
 
-from florist.common.agreement import Section, TrainingAgreement
+from florist.common.settings.agreement import Section, TrainingAgreement
+from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.devices import deterministic
 from florist.common.training.models import make_half_of
@@ -33,7 +34,6 @@ from florist.common.training.process_group import (
     shares,
     sum_gradients,
 )
-from florist.common.training.settings import Model, Optimiser  # noqa: TC001 - pydantic needs them
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -197,7 +197,7 @@ class Replica:
         for gradient in gradients:
             self._group.receive(gradient, 0)
         if order is Order.GIVE_BACK:
-            self._send((taken.give_back(gradients),))
+            self._send((taken.input_gradient(gradients),))
             return
         self._passes[number] = None
         if order is Order.LEARN:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from florist.common.errors import ProtocolViolation
+from florist.common.core.errors import ProtocolViolation
 
 #: Length in bytes of nonces, commitments, seeds and of the union's digest.
 NONCE_BYTES = 32

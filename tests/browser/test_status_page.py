@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

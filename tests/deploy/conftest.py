@@ -25,7 +25,7 @@ from tests.deploy.trial import Trial, build_image
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.cli.sample_data import Sample
+    from florist.experiments.sample_data import Sample
     from tests.deploy.engine import Engine
 
 IMAGE = "florist:deployment-test"

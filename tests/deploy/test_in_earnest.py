@@ -11,7 +11,7 @@ import yaml
 
 from florist.cli.init import write_first_files
 from florist.cli.ports import free_port
-from florist.common.run_directory import RunDirectory
+from florist.common.session.run_directory import RunDirectory
 from tests.deploy.shell import run, try_run
 from tests.deploy.stand_ins import ROOT
 from tests.deploy.trial import ADDRESS, NAMES, OWNER, STATUS, own
@@ -20,7 +20,7 @@ from tests.support.parties import SMALL
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
     from tests.deploy.engine import Engine
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]

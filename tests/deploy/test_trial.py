@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from florist.cli.sample_data import Sample
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.experiments.sample_data import Sample
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
-from florist.common.certificates import AuthorityFiles, create_authority, issue
-from florist.common.config import load_config
-from florist.common.run_directory import RunDirectory
+from florist.common.session.run_directory import RunDirectory
+from florist.common.settings.config import load_config
+from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
 from tests.deploy.shell import CommandFailed, run, try_run
 from tests.deploy.stand_ins import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.cli.sample_data import Sample
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.experiments.sample_data import Sample
     from tests.deploy.engine import Engine
 
 COMPOSE_FILE = ROOT / "deploy/docker-compose.yml"

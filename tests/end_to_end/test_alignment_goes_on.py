@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.cli.sample_data import IdSample
+from florist.experiments.sample_data import IdSample
 from tests.support.parties import ROLES, SlowIds, Workspace, other
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
     from tests.support.parties import Party
 
 SIZES = SlowIds(active=100, passive=100, shared=40)

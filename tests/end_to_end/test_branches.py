@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.cli.sample_data import ClickSample, IdSample
-from florist.common import align_stage
-from florist.common.branches import branch as branch_module
-from florist.common.branches.branched_unions import BranchedUnions
-from florist.common.config import load_config
-from florist.common.data.table_ids import TableIds
-from florist.common.disk.storage import FolderStorage
-from florist.common.errors import (
+from florist.common.cluster import branch as branch_module
+from florist.common.cluster.branched_union_runner import BranchedUnionRunner
+from florist.common.core.errors import (
     BranchLost,
     ConfigurationError,
     FloristError,
@@ -26,10 +21,15 @@ from florist.common.errors import (
     PeerLost,
     TransportError,
 )
-from florist.common.messages import Step
-from florist.common.progress import NoProgress
-from florist.common.psu import siblings
-from florist.common.stage import StageOptions
+from florist.common.core.progress import NoProgress
+from florist.common.data.table_ids import TableIds
+from florist.common.psu import partitions as siblings
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages import align as align_stage
+from florist.common.storage.files import FolderStorage
+from florist.common.transport.messages import Step
+from florist.experiments.sample_data import ClickSample, IdSample
 from florist.passive_party.role import PASSIVE
 from tests.support.branch_cluster import ThreadCluster
 from tests.support.parties import ROLES, Workspace
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from florist.cli.sample_data import Sample
-    from florist.common.config import PartyConfig
+    from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
-    from florist.common.role import RoleName
+    from florist.common.settings.config import PartyConfig
+    from florist.experiments.sample_data import Sample
 
 KINDS = {"active": ACTIVE, "passive": PASSIVE}
 
@@ -74,13 +74,15 @@ def make_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(siblings, "BLOCK_ROWS", 50)
     clusters: dict[RoleName, ThreadCluster] = {}
 
-    def make_unions(config: PartyConfig, group: Group, *, plaintext: bool) -> BranchedUnions:
+    def make_union_runner(
+        config: PartyConfig, group: Group, *, plaintext: bool
+    ) -> BranchedUnionRunner:
         role: RoleName = "active" if config.party.name == "bank" else "passive"
         if role not in clusters:
             clusters[role] = ThreadCluster(config)
-        return BranchedUnions(clusters[role], group, plaintext=plaintext)
+        return BranchedUnionRunner(clusters[role], group, plaintext=plaintext)
 
-    monkeypatch.setattr(align_stage, "make_unions", make_unions)
+    monkeypatch.setattr(align_stage, "make_union_runner", make_union_runner)
 
     def make(sample: Sample, branches: int, **changes: object) -> Pair:
         workspace = Workspace.create(tmp_path / "pair", sample)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from florist.cli.party import app as party_app
 from florist.cli.tool import app, reported
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from tests.support.parties import Workspace
 
 if TYPE_CHECKING:

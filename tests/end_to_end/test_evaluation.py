@@ -17,29 +17,29 @@ import torch
 from typer.testing import CliRunner
 
 from florist.active_party.role import ACTIVE
-from florist.cli.sample_data import evaluation_path
 from florist.cli.tool import app
-from florist.common import evaluate_stage
-from florist.common.bundle import load_bundle
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.codec import encode
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import RecordingLink
-from florist.common.config import load_config
-from florist.common.data import click_data
+from florist.common.bundle.bundle import load_bundle
+from florist.common.core.errors import FloristError
+from florist.common.core.progress import NoProgress
 from florist.common.data.labels import read_labels
 from florist.common.data.tables import read_ids, read_table
-from florist.common.errors import FloristError
-from florist.common.evaluate_stage import evaluate
 from florist.common.evaluation import metrics
-from florist.common.messages import (
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages import evaluate as evaluate_stage
+from florist.common.stages.evaluate import evaluate
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.codec import encode
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import (
     BundleOffer,
     EmbeddingBlock,
     EvaluationOpening,
     SetChunk,
 )
-from florist.common.progress import NoProgress
-from florist.common.stage import StageOptions
+from florist.common.transport.recording import RecordingLink
+from florist.experiments import click_data
+from florist.experiments.sample_data import evaluation_path
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import lend
 from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from florist.common.bundle import Bundle
-    from florist.common.channel.channel import Link
+    from florist.common.bundle.bundle import Bundle
+    from florist.common.core.roles import RoleName
     from florist.common.data.tables import RawTable
-    from florist.common.role import RoleName
+    from florist.common.transport.channel import Link
     from tests.support.parties import Workspace
 
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
@@ -432,7 +432,7 @@ def retrain(workspace: Workspace) -> None:
     configure(workspace, {"optimiser.learning_rate": 3e-3})
 
     def end(role: RoleName, link: Link) -> None:
-        from florist.common.train_stage import train  # noqa: PLC0415
+        from florist.common.stages.train import train  # noqa: PLC0415
 
         side = replace(BOTH[role], connect=lambda *_: lend(link))
         train(side, load_config(workspace.config(role)), StageOptions(force=True), NoProgress())

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from florist.cli.sample_data import IdSample
+from florist.experiments.sample_data import IdSample
 from tests.support.parties import Workspace
 from tests.support.ray_cluster import frozen_worker, kill_a_worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.cli.sample_data import Sample
+    from florist.experiments.sample_data import Sample
 
 pytest.importorskip("ray", reason="`pip install florist[ray]`")
 

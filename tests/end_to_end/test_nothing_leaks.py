@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.common.align_stage import align
-from florist.common.config import load_config
-from florist.common.progress import LineProgress
+from florist.common.core.progress import LineProgress
 from florist.common.psu import keys as keys_module
 from florist.common.psu.keys import Keys
-from florist.common.stage import StageOptions
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages.align import align
 from florist.passive_party.role import PASSIVE
 from tests.support.parties import ROLES, SMALL, Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
-    from florist.common.role import RoleName
 
 
 #: What may differ between two runs on sets of the same sizes: time, speed, port, folder, process.

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from florist.active_party.role import ACTIVE
 from florist.cli.ports import free_port
 from florist.cli.tool import app
-from florist.common.align_stage import align
-from florist.common.config import load_config
-from florist.common.observability.observe import observing
-from florist.common.progress import NoProgress
-from florist.common.stage import StageOptions
+from florist.common.core.progress import NoProgress
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages.align import align
+from florist.common.stages.observe import observing
 from florist.passive_party.role import PASSIVE
 from tests.support.observability import get, get_status, parsed
 from tests.support.parties import ROLES, QuickClicks, Workspace
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
     from tests.support.observability import Samples
     from tests.support.parties import Party
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.cli.sample_data import IdSample
-from florist.common import align_stage
-from florist.common.branches import ray_branches
-from florist.common.branches.ray_branches import RayBranch, RayBranches
-from florist.common.config import load_config
+from florist.common.cluster import ray_branches
+from florist.common.cluster.ray_branches import RayBranch, RayBranches
+from florist.common.core.errors import BranchLost
+from florist.common.core.progress import NoProgress
 from florist.common.data.table_ids import TableIds
-from florist.common.disk.storage import FolderStorage
-from florist.common.errors import BranchLost
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
-from florist.common.progress import NoProgress
-from florist.common.stage import StageOptions
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages import align as align_stage
+from florist.common.storage.files import FolderStorage
+from florist.experiments.sample_data import IdSample
 from florist.passive_party.role import PASSIVE
 from tests.support.parties import ROLES, Workspace
 from tests.support.ray_cluster import local_cluster, object_store_holds, worker_pids
@@ -30,8 +30,8 @@ from tests.support.ray_cluster import local_cluster, object_store_holds, worker_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.common.branches.orders import Order
-    from florist.common.role import RoleName
+    from florist.common.cluster.branch_messages import BranchOrder
+    from florist.common.core.roles import RoleName
 
 ray = pytest.importorskip("ray", reason="`pip install florist[ray]`")
 
@@ -42,7 +42,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[bytes] = []
-    orders: list[Order] = []
+    orders: list[BranchOrder] = []
     get, call, begin = ray.get, ray.actor.ActorMethod._remote, RayBranch.begin
 
     def recorded_call(self: Any, args: Any = None, *others: Any, **more: Any) -> Any:  # noqa: ANN401
@@ -55,7 +55,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
             passed.append(answer)
         return answer
 
-    def recorded_begin(self: RayBranch, order: Order) -> None:
+    def recorded_begin(self: RayBranch, order: BranchOrder) -> None:
         orders.append(order)
         begin(self, order)
 
@@ -105,7 +105,7 @@ def test_a_branch_that_does_not_answer_is_restarted(
         assert [branch.call("standing").steps for branch in cluster.branches()] == [{}, {}]
 
 
-def secrets_of(order: Order) -> list[bytes]:
+def secrets_of(order: BranchOrder) -> list[bytes]:
     """Exponents, the key of the certificate, IDs, and elements as siblings pass them."""
     assert order.tls is not None
     config = order.config

@@ -18,22 +18,22 @@ from typer.testing import CliRunner
 from florist.active_party.role import ACTIVE
 from florist.cli.ports import free_port
 from florist.cli.tool import app, reported
-from florist.common import train_stage
-from florist.common.align_stage import align
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.findings import AuditRecord
 from florist.common.audit.self_audit import AuditFolder
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.codec import encode
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import Direction, RecordingLink
-from florist.common.config import load_config
-from florist.common.errors import FloristError, PeerFailed, StoppedByPolicy
-from florist.common.messages import Abort, Control, GradientBlock
-from florist.common.progress import NoProgress
-from florist.common.stage import StageOptions
-from florist.common.train_stage import train
+from florist.common.core.errors import FloristError, PeerFailed, StoppedByPolicy
+from florist.common.core.progress import NoProgress
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages import train as train_stage
+from florist.common.stages.align import align
+from florist.common.stages.train import train
 from florist.common.training.checkpoint import CheckpointStore
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.codec import encode
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Abort, Control, GradientBlock
+from florist.common.transport.recording import Direction, RecordingLink
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
 from tests.support.parties import ROLES, QuickClicks, Workspace
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from florist.common.channel.channel import Link
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.transport.channel import Link
 
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
 

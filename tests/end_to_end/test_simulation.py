@@ -9,24 +9,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from florist.cli.experiments.simulation import (
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.settings.config import load_config
+from florist.common.training.history import History
+from florist.experiments.simulation import (
     Holdings,
     SimulationSettings,
     Union,
     World,
     observe,
 )
-from florist.common.config import load_config
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.training.history import History
 from tests.support.parties import QuickClicks, Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.cli.experiments.simulation import Observed
-    from florist.common.role import RoleName
-    from florist.common.train_session import Trained
+    from florist.common.core.roles import RoleName
+    from florist.common.stages.training_session import Trained
+    from florist.experiments.simulation import Observed
 
 SAMPLE = QuickClicks()
 #: Of a simulation; the parties' own are derived from it.

@@ -26,17 +26,21 @@ from safetensors.torch import load_file
 
 from florist.active_party.role import ACTIVE
 from florist.cli.ports import free_port
-from florist.common import train_stage
-from florist.common.align_stage import align
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.codec import encode
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import RecordingLink
-from florist.common.config import load_config
+from florist.common.core.errors import FloristError, Interrupted
+from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_ids
-from florist.common.errors import FloristError, Interrupted
-from florist.common.messages import (
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import load_config
+from florist.common.stages import train as train_stage
+from florist.common.stages.align import align
+from florist.common.stages.train import train
+from florist.common.training.checkpoint import CheckpointStore
+from florist.common.training.history import History
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.codec import encode
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import (
     BundleOffer,
     Control,
     EmbeddingBlock,
@@ -45,11 +49,7 @@ from florist.common.messages import (
     NonceReveal,
     TrainingOpening,
 )
-from florist.common.progress import NoProgress
-from florist.common.stage import StageOptions
-from florist.common.train_stage import train
-from florist.common.training.checkpoint import CheckpointStore
-from florist.common.training.history import History
+from florist.common.transport.recording import RecordingLink
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
 from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from florist.common.channel.channel import Link
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.transport.channel import Link
 
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.cli.sample_data import IdSample
-from florist.common.certificates import create_authority, issue
+from florist.common.transport.certificates import create_authority, issue
+from florist.experiments.sample_data import IdSample
 from tests.support.parties import NAMES, ROLES, SMALL, Party, SlowIds, Workspace, other
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
 
 
 LONGER = SlowIds(active=150, passive=150, shared=60)

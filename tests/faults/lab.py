@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from types import TracebackType
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
 
 ADDRESSES: dict[RoleName, str] = {"active": "10.213.7.1", "passive": "10.213.7.2"}
 

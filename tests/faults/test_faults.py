@@ -24,8 +24,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from florist.common.certificates import create_authority, issue
-from florist.common.config import load_config
+from florist.common.settings.config import load_config
+from florist.common.transport.certificates import create_authority, issue
 from tests.faults.lab import ADDRESSES, Lab, Quality, enter, unavailable
 from tests.support.parties import (
     NAMES,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
 
     #: A copy of the files before a stage.
     Fresh = Callable[[str], Workspace]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
 
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.credentials import Credentials
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, WINDOW = 0, 1, 4, 8

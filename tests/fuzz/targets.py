@@ -15,22 +15,34 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from florist.common.agreement import Agreement, differences
 from florist.common.audit.findings import AuditRecord
-from florist.common.branches.meeting import NAME_BYTES, agree_on_meeting
-from florist.common.channel import codec
-from florist.common.channel.in_memory import linked_pair
-from florist.common.config import PreprocessingSettings, load_config
+from florist.common.cluster.branch_addresses import NAME_BYTES, agree_on_meeting
+from florist.common.core.errors import FloristError
 from florist.common.data.preprocessing import (
     NumberRange,
     Preprocessing,
     Vocabulary,
 )
-from florist.common.disk.storage import FolderStorage, MemoryStorage
-from florist.common.errors import FloristError
 from florist.common.groups import make_group
-from florist.common.meeting import own_credentials
-from florist.common.messages import (
+from florist.common.psu import set_stream
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.journal import Journal
+from florist.common.psu.sealed_keys import KEY_BYTES
+from florist.common.psu.sorted_streams import Ascent
+from florist.common.psu.union_handshake import open_union
+from florist.common.session.open_session import own_credentials
+from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.session.session import Patience, PeerOnlyChecks, Session, make_hello
+from florist.common.settings.agreement import Agreement, differences
+from florist.common.settings.config import PreprocessingSettings, load_config
+from florist.common.settings.training import Audit
+from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.training.blocks import Wire
+from florist.common.training.checkpoint import Checkpoint, CheckpointStore
+from florist.common.training.run_handshake import open_run
+from florist.common.transport import codec
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import (
     Abort,
     BundleOffer,
     EmbeddingBlock,
@@ -50,26 +62,14 @@ from florist.common.messages import (
     UnionOpening,
     UnionTerms,
 )
-from florist.common.psu import set_stream
-from florist.common.psu.custody import KEY_BYTES
-from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.journal import Journal
-from florist.common.psu.opening import open_union
-from florist.common.psu.sorted_streams import Ascent
-from florist.common.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
-from florist.common.session import Patience, PeerOnlyChecks, Session, make_hello
-from florist.common.training.blocks import Wire
-from florist.common.training.checkpoint import Checkpoint, CheckpointStore
-from florist.common.training.opening import open_run
-from florist.common.training.settings import Audit
 from tests.support.parties import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from florist.common.channel.channel import Channel
-    from florist.common.messages import Message
+    from florist.common.transport.channel import Channel
+    from florist.common.transport.messages import Message
 
 #: Between the frames of a conversation, in the one string of bytes that a fuzzer makes.
 BREAK = b"\xfe\xfe"

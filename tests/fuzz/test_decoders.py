@@ -93,9 +93,9 @@ HUGE = {
 
 _MEASURE = """
 import resource
-from florist.common.channel import codec
-from florist.common.errors import ProtocolViolation
-from florist.common.messages import MAX_MESSAGE_BYTES as LIMIT, Hello
+from florist.common.transport import codec
+from florist.common.core.errors import ProtocolViolation
+from florist.common.transport.messages import MAX_MESSAGE_BYTES as LIMIT, Hello
 
 def size(number):
     return bytes([number & 127 | 128]) + size(number >> 7) if number > 127 else bytes([number])

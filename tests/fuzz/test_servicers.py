@@ -22,13 +22,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from florist.common.channel import codec
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.grpc_dialer import dial, open_channel
-from florist.common.channel.grpc_prediction_client import PredictionLine
-from florist.common.channel.grpc_prediction_server import PredictionServer, ServerSettings
-from florist.common.errors import FloristError, PeerLost, ProtocolViolation
-from florist.common.messages import (
+from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation
+from florist.common.session.session import Patience, Session
+from florist.common.transport import codec
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.grpc_dialer import dial, open_channel
+from florist.common.transport.grpc_prediction_client import PredictionLine
+from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
+from florist.common.transport.messages import (
     MAX_MESSAGE_BYTES,
     BundleOffer,
     Control,
@@ -38,8 +39,7 @@ from florist.common.messages import (
     ServingOffer,
     ServingTerms,
 )
-from florist.common.serving.refusal import Refused, Why
-from florist.common.session import Patience, Session
+from florist.common.transport.refusal import RefusalReason, Refused
 from tests.fuzz import http2
 from tests.fuzz.damage import damaged
 from tests.fuzz.targets import HELLO, MESSAGES
@@ -49,8 +49,8 @@ from tests.support.links import PATIENCE, listening
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from florist.common.channel.credentials import Credentials
-    from florist.common.channel.grpc_listener import GrpcListener
+    from florist.common.transport.credentials import Credentials
+    from florist.common.transport.grpc_listener import GrpcListener
     from tests.support.certificates import Trust
 
 MIB = 1 << 20
@@ -232,17 +232,17 @@ def test_channels_that_nobody_asked_for_fill_no_memory(
 
 
 @dataclass
-class Desk:
+class PredictionHandler:
     """Answers with what came, if it is a model's."""
 
     def open(self, offer: ServingOffer) -> ServingTerms:
         if offer != OFFER:
-            raise Refused(Why.MISMATCH, "another model")
+            raise Refused(RefusalReason.MISMATCH, "another model")
         return ServingTerms(offer, "model", 1000, 1000)
 
     def check_model(self, name: str) -> None:
         if name != "model":
-            raise Refused(Why.MISMATCH, "another model")
+            raise Refused(RefusalReason.MISMATCH, "another model")
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
         del patience
@@ -252,7 +252,7 @@ class Desk:
 @contextmanager
 def predictions(files: Credentials, idle: float = 1.0) -> Iterator[PredictionServer]:
     settings = ServerSettings(calls=4, streams=2, idle=idle)
-    with PredictionServer("127.0.0.1:0", files, PASSIVE, Desk(), settings) as server:
+    with PredictionServer("127.0.0.1:0", files, PASSIVE, PredictionHandler(), settings) as server:
         yield server
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from florist.common import http_connection
-from florist.common.bundle import load_bundle
-from florist.common.config import Http
-from florist.common.errors import FloristError, ProtocolViolation
-from florist.common.messages import PredictionReply
+from florist.common.bundle.bundle import load_bundle
+from florist.common.core.errors import FloristError, ProtocolViolation
+from florist.common.settings.config import Http
+from florist.common.transport.messages import PredictionReply
+from florist.passive_party import http_connection
 from florist.passive_party import http_service as service_module
 from florist.passive_party.http_service import http_service
 from tests.fuzz.damage import damaged
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from florist.common.role import RoleName
-    from florist.common.run_directory import RunDirectory
+    from florist.common.core.roles import RoleName
+    from florist.common.session.run_directory import RunDirectory
     from florist.passive_party.serving import PredictionClient
     from tests.support.parties import Workspace
 

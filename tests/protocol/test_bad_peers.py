@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from florist.common.channel.in_memory import linked_pair
-from florist.common.errors import PeerLost, ProtocolViolation
+from florist.common.core.errors import PeerLost, ProtocolViolation
 from florist.common.groups import make_group
-from florist.common.messages import Goodbye, SetChunk, SetHeader, Step, UnionDigest
 from florist.common.psu import set_stream
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Goodbye, SetChunk, SetHeader, Step, UnionDigest
 from tests.support.psu import run_pair
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from florist.common.messages import Message
+    from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
 
 GROUP = make_group("x25519")

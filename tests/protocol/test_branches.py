@@ -11,27 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.channel.in_memory import linked_pair
-from florist.common.disk.storage import FolderStorage
-from florist.common.errors import FloristError, PeerLost, ProtocolViolation
+from florist.common.cluster.worker_group import Mailbox, WorkerGroup
+from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation
 from florist.common.groups import make_group
-from florist.common.groups.element_sets import sorted_set
-from florist.common.messages import SetHeader, Step
-from florist.common.psu import set_stream, shared_sorting, siblings
-from florist.common.psu.crew import Crew, Desk
-from florist.common.psu.ideal import is_ideal
+from florist.common.psu import partitions as siblings
+from florist.common.psu import set_stream, shared_sorting
+from florist.common.psu.partitions import blocks_dealt, share, value_cuts
 from florist.common.psu.shared_sorting import Scatter
-from florist.common.psu.siblings import blocks_dealt, share, value_cuts
+from florist.common.storage.element_sets import sorted_set
+from florist.common.storage.files import FolderStorage
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import SetHeader, Step
 from tests.protocol.test_psu_against_ideal import overlapping_sets
 from tests.support.branches import joined, run_branches
+from tests.support.ideal_union import is_ideal
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from florist.common.channel.channel import Link
-    from florist.common.messages import Message
+    from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Message
 
 X25519 = make_group("x25519")
 
@@ -101,7 +102,7 @@ def test_all_rows_are_scattered_to_their_ranges(
         for start in range(0, rows, 7):
             scatter.add(elements[start : start + 7])
         counts = scatter.counts()
-        crew = Crew(0, desk := Desk(), [desk], lambda: None)
+        crew = WorkerGroup(0, desk := Mailbox(), [desk], lambda: None)
         with desk.offering("here", scatter):
             parts = [
                 np.concatenate(

@@ -12,26 +12,26 @@ import pytest
 import torch
 
 from florist.active_party.evaluation import evaluate_active
-from florist.common.agreement import Agreement, EvaluationAgreement
-from florist.common.bundle import ActiveBundle, PassiveBundle
-from florist.common.channel.codec import encode
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import RecordingLink
-from florist.common.config import PreprocessingSettings
+from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
+from florist.common.core.errors import FloristError, ProtocolViolation, as_florist_error
+from florist.common.core.progress import NoProgress
 from florist.common.data.features import Features
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.errors import FloristError, ProtocolViolation, as_florist_error
 from florist.common.evaluation import metrics
 from florist.common.evaluation.parts import EVALUATION, EvaluationParts
 from florist.common.evaluation.stand_ins import most_stand_ins, random_rows, row_of_each
-from florist.common.messages import EmbeddingBlock, EvaluationSummary
-from florist.common.progress import NoProgress
 from florist.common.psu.alignment import Sizes
-from florist.common.training.calibration import Calibration, Mixture
-from florist.common.training.feed import Membership
+from florist.common.settings.agreement import Agreement, EvaluationAgreement
+from florist.common.settings.config import PreprocessingSettings
+from florist.common.settings.training import Model
+from florist.common.synthetic.calibration import Calibration, Mixture
+from florist.common.synthetic.membership import Membership
+from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.models import make_agreed_active, make_bottom
-from florist.common.training.secret_draws import SecretDraws
-from florist.common.training.settings import Model
+from florist.common.transport.codec import encode
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.transport.recording import RecordingLink
 from florist.passive_party.evaluation import evaluate_passive
 from tests.support.tampering import TamperingLink
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.channel.channel import Link
     from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.transport.channel import Link
 
     Rows = npt.NDArray[np.int64]
 

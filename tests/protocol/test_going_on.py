@@ -8,15 +8,28 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 
-from florist.common.channel.recording import Direction, RecordingLink
-from florist.common.disk.storage import FolderStorage
-from florist.common.errors import ConfigurationError, FloristError, PeerLost, ProtocolViolation
+from florist.common.core.errors import ConfigurationError, FloristError, PeerLost, ProtocolViolation
 from florist.common.groups import make_group
-from florist.common.messages import SetChunk, SetHeader, Step, UnionDigest, UnionOpening, UnionTerms
 from florist.common.psu import set_stream
-from florist.common.psu.custody import Held, SecretsInMemory, new_sealing_key, seal, unseal
-from florist.common.psu.ideal import is_ideal
 from florist.common.psu.keys import Keys
+from florist.common.psu.sealed_keys import (
+    SecretsInMemory,
+    UnionSecrets,
+    new_sealing_key,
+    seal,
+    unseal,
+)
+from florist.common.storage.files import FolderStorage
+from florist.common.transport.messages import (
+    SetChunk,
+    SetHeader,
+    Step,
+    UnionDigest,
+    UnionOpening,
+    UnionTerms,
+)
+from florist.common.transport.recording import Direction, RecordingLink
+from tests.support.ideal_union import is_ideal
 from tests.support.tampering import TamperingLink
 from tests.support.unions import EXCHANGES, CountingGroup, Side, attempt_both
 
@@ -24,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from florist.common.channel.channel import Link
-    from florist.common.messages import Message
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
 
 GROUP = make_group("x25519")
@@ -414,7 +427,7 @@ def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
 
 def test_secrets_do_not_show_themselves() -> None:
     memory = SecretsInMemory()
-    held = Held(b"t" * 32, Keys.fresh(GROUP), b"own", b"peers")
+    held = UnionSecrets(b"t" * 32, Keys.fresh(GROUP), b"own", b"peers")
     memory.held["train"] = held
     for shown in (repr(memory), repr(held), str(held)):
         assert "own" not in shown

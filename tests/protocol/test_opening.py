@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import Direction, RecordingLink
-from florist.common.errors import (
+from florist.common.core.errors import (
     ConfigurationError,
     FloristError,
     PeerLost,
     ProtocolViolation,
 )
-from florist.common.messages import Goodbye, NonceReveal, TrainingOpening
-from florist.common.training.opening import TRAINING, Opened, Resumable, open_run, run_name
+from florist.common.training.run_handshake import TRAINING, Opened, Resumable, open_run, run_name
 from florist.common.training.schedule import commitment, joint_seed
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Goodbye, NonceReveal, TrainingOpening
+from florist.common.transport.recording import Direction, RecordingLink
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from florist.common.channel.channel import Link
-    from florist.common.messages import Message
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
 
 UNION = bytes(range(32))

@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.data.ids import IdColumn
+from florist.common.core.priority_pool import current_rank, high_priority
+from florist.common.core.progress import NoProgress
 from florist.common.groups import make_group
-from florist.common.priority_pool import current_rank, going_first
-from florist.common.progress import NoProgress
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.hashed_ids import hashed_with_dummies, random_ids
-from florist.common.psu.ideal import ideal_sizes, is_ideal
 from florist.common.psu.keys import Keys
+from florist.common.storage.id_column import IdColumn
+from tests.support.ideal_union import ideal_sizes, is_ideal
 from tests.support.psu import run_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from florist.common.groups.group import Elements, Exponent, Group
+    from florist.common.groups.group import Exponent, Group
+    from florist.common.storage.elements import Elements
 
 X25519 = make_group("x25519")
 MODP = make_group("modp2048")
@@ -100,7 +101,7 @@ def test_the_rounds_go_first() -> None:
     noting = Noting(X25519)
     active, passive = run_pair(X25519, ours, theirs, executors=(noting, noting)).views()
     assert is_ideal(ours, theirs, active, passive)
-    with going_first():
+    with high_priority():
         first = current_rank()
     assert sorted(ranks) == [first] * 6 + [current_rank()] * 6
 

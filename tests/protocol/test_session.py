@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.common.agreement import Agreement
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.in_memory import linked_pair
-from florist.common.errors import (
+from florist.common.core.errors import (
     AgreementMismatch,
     ConfigurationError,
     FloristError,
@@ -20,8 +17,7 @@ from florist.common.errors import (
     PeerLost,
     ProtocolViolation,
 )
-from florist.common.messages import Abort, Goodbye, Heartbeat, Hello, SetHeader, Step
-from florist.common.session import (
+from florist.common.session.session import (
     NothingToRun,
     Patience,
     PeerIsBehind,
@@ -29,11 +25,15 @@ from florist.common.session import (
     StageIsOver,
     make_hello,
 )
+from florist.common.settings.agreement import Agreement
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Abort, Goodbye, Heartbeat, Hello, SetHeader, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from florist.common.channel.channel import Link
+    from florist.common.transport.channel import Link
 
 QUICK = Patience(silence=0.6, stall=60.0)
 AGREED = Agreement().canonical()

@@ -13,17 +13,18 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from florist.cli.experiments import simulation
-from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
-from florist.common.agreement import TrainingAgreement
 from florist.common.data.features import Features
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.training import Model, Optimiser
 from florist.common.training.models import make_active, make_bottom
 from florist.common.training.optimisers import make_optimisers
-from florist.common.training.settings import Model, Optimiser
+from florist.experiments import simulation
+from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
 
 if TYPE_CHECKING:
-    from florist.common.role import RoleName
-    from florist.common.train_session import HalfSetup, Trained
+    from florist.common.core.roles import RoleName
+    from florist.common.stages.training_session import Trained
+    from florist.common.training.setup import HalfSetup
 
 ROWS, CLASSES = 600, 3
 CPU = torch.device("cpu")

@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 import torch
 
-from florist.cli.experiments import simulation
-from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
-from florist.common.agreement import FeatureStrategyName, LabelStrategyName, TrainingAgreement
-from florist.common.channel.codec import encode
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import Direction, RecordingLink
+from florist.common.core.errors import ConfigurationError, FloristError, PeerLost, ProtocolViolation
 from florist.common.data.features import Features
-from florist.common.errors import ConfigurationError, FloristError, PeerLost, ProtocolViolation
-from florist.common.messages import (
+from florist.common.settings.agreement import (
+    FeatureStrategyName,
+    LabelStrategyName,
+    TrainingAgreement,
+)
+from florist.common.settings.training import Model, Optimiser
+from florist.common.synthetic.features import FeaSampling
+from florist.common.training.blocks import Diverged
+from florist.common.transport.codec import encode
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import (
     EmbeddingBlock,
     EpochSummary,
     Goodbye,
@@ -29,18 +33,18 @@ from florist.common.messages import (
     NonceReveal,
     TrainingOpening,
 )
-from florist.common.training.blocks import Diverged
-from florist.common.training.settings import Model, Optimiser
-from florist.common.training.synthetic_features import FeaSampling
+from florist.common.transport.recording import Direction, RecordingLink
+from florist.experiments import simulation
+from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.channel.channel import Link
-    from florist.common.channel.in_memory import InMemoryLink
-    from florist.common.messages import Message
-    from florist.common.train_session import Trained
+    from florist.common.stages.training_session import Trained
+    from florist.common.transport.channel import Link
+    from florist.common.transport.in_memory import InMemoryLink
+    from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
 
 M = TypeVar("M")

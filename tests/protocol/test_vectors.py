@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import RecordingLink
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
-from florist.common.messages import SetChunk, Step
 from florist.common.psu.keys import Keys
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import SetChunk, Step
+from florist.common.transport.recording import RecordingLink
 from tests.protocol.reference import VECTORS, all_vectors
 from tests.support.psu import run_pair
 

@@ -15,18 +15,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from florist.common.channel.in_memory import linked_pair
-from florist.common.channel.recording import RecordingLink
-from florist.common.data.ids import IdColumn
 from florist.common.groups import make_group
-from florist.common.groups.element_sets import positions, sorted_set
-from florist.common.messages import SetChunk, SetHeader, Step
 from florist.common.psu import set_stream
 from florist.common.psu.keys import Keys
+from florist.common.storage.element_sets import positions, sorted_set
+from florist.common.storage.id_column import IdColumn
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import SetChunk, SetHeader, Step
+from florist.common.transport.recording import RecordingLink
 from tests.support.psu import run_pair
 
 if TYPE_CHECKING:
-    from florist.common.groups.group import Elements, Exponent
+    from florist.common.groups.group import Exponent
+    from florist.common.storage.elements import Elements
 
 GROUP = make_group("x25519")
 SHARED = [f"both-{i}".encode() for i in range(400)]

@@ -30,7 +30,7 @@ FUNCTIONS = {
 CLASSES = {"ProcessPoolExecutor", "Unpickler", "UnsafeLoader", "FullLoader", "CLoader"}
 
 #: Trials at once, of one user's own processes.
-POOL = "cli/experiments/grid.py"
+POOL = "experiments/grid.py"
 
 
 def findings(path: Path) -> list[str]:
@@ -88,10 +88,10 @@ def test_the_search_finds_it(code: str, tmp_path: Path) -> None:
 _RUN = """
 import pickle, sys
 from pathlib import Path
-from florist.cli.experiments.methods import METHODS
-from florist.cli.experiments.people import Generated, PeopleSettings, Split, load_people
-from florist.cli.experiments.trial import Audit, Trial, run_trial
-from florist.common.training.settings import Model
+from florist.experiments.methods import METHODS
+from florist.experiments.people import Generated, PeopleSettings, Split, load_people
+from florist.experiments.trial import Audit, Trial, run_trial
+from florist.common.settings.training import Model
 from tests.support.serving import QuickModel, client_of, halves, service, table_of, train_pair
 
 class Whole(QuickModel):

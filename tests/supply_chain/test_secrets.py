@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.common.certificates import issue
-from florist.common.errors import ConfigurationError
-from florist.common.messages import Step, UnionOpening, UnionTerms
-from florist.common.training.opening import Resumable
+from florist.common.core.errors import ConfigurationError
+from florist.common.training.run_handshake import Resumable
+from florist.common.transport.certificates import issue
+from florist.common.transport.messages import Step, UnionOpening, UnionTerms
 from tests.support.certificates import PASSIVE, Trust
 from tests.support.parties import Workspace
 

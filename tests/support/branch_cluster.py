@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from florist.common.branches.branch import Branch
-from florist.common.branches.calls import OF_HEAD, answered, asked, packed, result, unpacked
-from florist.common.branches.orders import Order
+from florist.common.cluster.branch import Branch
+from florist.common.cluster.branch_calls import OF_HEAD, answered, asked, packed, result, unpacked
+from florist.common.cluster.branch_messages import BranchOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from florist.common.config import PartyConfig
+    from florist.common.settings.config import PartyConfig
 
 
 @dataclass
@@ -23,7 +23,7 @@ class ThreadCluster:
     engine: str = "of threads"
     name: str = "threads"
     #: The orders that its branches were given, one attempt after the other.
-    orders: list[Order] = field(default_factory=list)
+    orders: list[BranchOrder] = field(default_factory=list)
     #: Called before each call, by the head or a sibling, with the branch's number and the method.
     before: Callable[[int, str], None] = lambda _number, _method: None
 
@@ -55,9 +55,9 @@ class ThreadBranch:
         answer = answered(OF_HEAD, lambda name: getattr(self.branch, name), call)
         return result(OF_HEAD[method], answer)
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: BranchOrder) -> None:
         self.cluster.orders.append(order)
-        (copy,) = unpacked([Order], packed([Order], [order]))
+        (copy,) = unpacked([BranchOrder], packed([BranchOrder], [order]))
         self.branch.begin(
             copy,
             [

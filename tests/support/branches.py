@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.active_party.psu_role import run_psu as run_active
-from florist.common.channel.in_memory import linked_pair
-from florist.common.data.ids import IdColumn
-from florist.common.disk.storage import MemoryStorage
-from florist.common.errors import FloristError, as_florist_error
-from florist.common.progress import NoProgress
+from florist.common.cluster.worker_group import Mailbox, WorkerGroup
+from florist.common.core.errors import FloristError, as_florist_error
+from florist.common.core.progress import NoProgress
 from florist.common.psu.alignment import UnionView
-from florist.common.psu.crew import Crew, Desk
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
-from florist.common.psu.siblings import blocks_dealt
-from florist.common.psu.work import PLENTY, UnionWork
+from florist.common.psu.partitions import blocks_dealt
+from florist.common.psu.union_work import PLENTY, UnionWork
+from florist.common.storage.files import MemoryStorage
+from florist.common.storage.id_column import IdColumn
+from florist.common.transport.in_memory import linked_pair
 from florist.passive_party.psu_role import run_psu as run_passive
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.channel.channel import Link
-    from florist.common.disk.storage import Storage
     from florist.common.groups.group import Group
     from florist.common.psu.alignment import Sizes
+    from florist.common.storage.files import Storage
+    from florist.common.transport.channel import Link
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def run_branches(
     def start(pool: ThreadPoolExecutor, side: int) -> list[Callable[[], UnionView | FloristError]]:
         run = (run_active, run_passive)[side]
         keys, peer_size = Keys.fresh(group), len(ids[1 - side])
-        desks = [Desk() for _ in range(count)]
+        desks = [Mailbox() for _ in range(count)]
 
         def branch(number: int, own: list[bytes]) -> UnionView | FloristError:
             link = pairs[number][side]
@@ -97,7 +97,7 @@ def run_branches(
             executor = LocalExecutor(group)
             journal = Journal(make_storage(), group.width, b"")
             journal.begin(b"", b"", peer_size)
-            crew = Crew(number, desks[number], desks, check)
+            crew = WorkerGroup(number, desks[number], desks, check)
             work = UnionWork(executor, keys, journal, room=room, siblings=crew)
             work.store_ids(executor.hashed([IdColumn.from_bytes(own)]))
             try:

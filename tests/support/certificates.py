@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from florist.common.certificates import AuthorityFiles, create_authority, issue
-from florist.common.channel.credentials import Credentials
+from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
+from florist.common.transport.credentials import Credentials
 
 if TYPE_CHECKING:
     from pathlib import Path

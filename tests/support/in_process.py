@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.errors import Interrupted
-from florist.common.progress import NoProgress
+from florist.common.core.errors import Interrupted
+from florist.common.core.progress import NoProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.channel import Link
+    from florist.common.transport.channel import Link
 
 
 @dataclass

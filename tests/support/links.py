@@ -6,16 +6,16 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from florist.common.channel.grpc_dialer import dial
-from florist.common.channel.grpc_listener import GrpcListener
-from florist.common.channel.in_memory import linked_pair
+from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.grpc_listener import GrpcListener
+from florist.common.transport.in_memory import linked_pair
 from tests.support.certificates import ACTIVE, PASSIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.channel import Link
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.channel import Link
+    from florist.common.transport.credentials import Credentials
 
 #: Seconds that nothing in a test should need.
 PATIENCE = 20.0

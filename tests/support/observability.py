@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import Estimate
-from florist.common.channel.in_memory import linked_pair
 from florist.common.observability.status import About, Status
+from florist.common.settings.training import Audit
+from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import EpochFigures, History
 from florist.common.training.loop import Run
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.schedule import Schedule
-from florist.common.training.secret_draws import SecretDraws
-from florist.common.training.settings import Audit
+from florist.common.transport.in_memory import linked_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,12 +18,12 @@ import yaml
 from florist.cli.init import Names, write_first_files
 from florist.cli.party import main
 from florist.cli.ports import free_port
-from florist.cli.sample_data import ClickSample, IdSample
-from florist.common.config import load_config
 from florist.common.data.tables import read_ids
 from florist.common.psu.alignment import Sizes
-from florist.common.psu.ideal import is_ideal
-from florist.common.run_directory import RunDirectory
+from florist.common.session.run_directory import RunDirectory
+from florist.common.settings.config import load_config
+from florist.experiments.sample_data import ClickSample, IdSample
+from tests.support.ideal_union import is_ideal
 
 if TYPE_CHECKING:
     import signal
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from florist.cli.sample_data import Sample
-    from florist.common.role import RoleName
-    from florist.common.run_directory import Alignment
+    from florist.common.core.roles import RoleName
+    from florist.common.session.run_directory import Alignment
+    from florist.experiments.sample_data import Sample
 
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 
@@ -192,7 +192,7 @@ class Workspace:
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        "florist.common.train_stage",
+        "florist.common.stages.train",
         "florist.active_party.training",
         "florist.passive_party.training",
         "torch._dynamo",

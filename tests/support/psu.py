@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from florist.active_party.psu_role import run_psu as run_active
-from florist.common.channel.in_memory import linked_pair
-from florist.common.data.ids import IdColumn
-from florist.common.errors import FloristError
-from florist.common.progress import NoProgress
+from florist.common.core.errors import FloristError
+from florist.common.core.progress import NoProgress
 from florist.common.psu.alignment import UnionView
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.keys import Keys
-from florist.common.psu.work import UnionWork
+from florist.common.psu.union_work import UnionWork
+from florist.common.storage.id_column import IdColumn
+from florist.common.transport.in_memory import linked_pair
 from florist.passive_party.psu_role import run_psu as run_passive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from florist.common.channel.channel import Link
     from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
+    from florist.common.transport.channel import Link
 
 Outcome = UnionView | FloristError
 

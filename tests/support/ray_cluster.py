@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from florist.common.psu import ray_cluster
+from florist.common.cluster import ray_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,16 +11,16 @@ import torch
 
 from florist.active_party.role import ACTIVE
 from florist.active_party.serving import make_service
-from florist.cli.sample_data import held_out_path
-from florist.common.align_stage import align
-from florist.common.bundle import load_bundle
-from florist.common.config import Serving, load_config
-from florist.common.data import click_data
+from florist.common.bundle.bundle import load_bundle
+from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table
-from florist.common.progress import NoProgress
-from florist.common.stage import StageOptions
-from florist.common.train_stage import train
+from florist.common.session.stage_state import StageOptions
+from florist.common.settings.config import Serving, load_config
+from florist.common.stages.align import align
+from florist.common.stages.train import train
+from florist.experiments import click_data
+from florist.experiments.sample_data import held_out_path
 from florist.passive_party.role import PASSIVE
 from florist.passive_party.serving import PredictionClient
 from tests.support.parties import QuickClicks, Workspace
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from florist.common.bundle import ActiveBundle, PassiveBundle
-    from florist.common.channel.grpc_prediction_server import PredictionServer
-    from florist.common.config import PartyConfig
+    from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
+    from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
     from florist.common.data.tables import RawTable
-    from florist.common.role import RoleName
+    from florist.common.settings.config import PartyConfig
+    from florist.common.transport.grpc_prediction_server import PredictionServer
 
 #: Columns that the active party has in `SharedColumns`.
 OWN = click_data.NUMERIC[:3]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from florist.common.channel.forwarding import ForwardingChannel, ForwardingLink
+from florist.common.transport.forwarding import ForwardingChannel, ForwardingLink
 
 if TYPE_CHECKING:
-    from florist.common.channel.channel import Channel, Link
-    from florist.common.messages import Message
+    from florist.common.transport.channel import Channel, Link
+    from florist.common.transport.messages import Message
 
 #: Given a message about to be sent, the messages to send in its place.
 Tamper = Callable[["Message"], Iterable["Message"]]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 
 if TYPE_CHECKING:
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.credentials import Credentials
 
 
 @pytest.fixture(scope="session")

@@ -7,26 +7,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from florist.active_party.psu_role import run_psu as run_active
-from florist.common.channel.in_memory import linked_pair
-from florist.common.data.ids import IdColumn
-from florist.common.errors import FloristError
-from florist.common.messages import Step
-from florist.common.progress import NoProgress
+from florist.common.core.errors import FloristError
+from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
-from florist.common.psu.opening import open_union
-from florist.common.psu.work import PLENTY, UnionWork
+from florist.common.psu.union_handshake import open_union
+from florist.common.psu.union_work import PLENTY, UnionWork
+from florist.common.storage.id_column import IdColumn
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Step
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.psu import Outcome, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from florist.common.channel.channel import Link
-    from florist.common.disk.storage import Storage
-    from florist.common.groups.group import Elements, Exponent, Group
-    from florist.common.psu.custody import Held
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
+    from florist.common.groups.group import Exponent, Group
+    from florist.common.psu.sealed_keys import UnionSecrets
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.files import Storage
+    from florist.common.transport.channel import Link
 
 #: The steps that exchanges begin with, and how many exponentiations one takes of each party's IDs.
 EXCHANGES = (
@@ -61,7 +62,7 @@ class Side:
     group: CountingGroup
     ids: Sequence[bytes]
     storage: Storage
-    held: Held | None = None
+    held: UnionSecrets | None = None
     room: int = PLENTY
     #: Exchanges that the last attempt did not do again.
     done: frozenset[Step] = field(default_factory=frozenset)

@@ -15,8 +15,8 @@ from tests.support.tls_fixtures import active, passive, trust
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.channel import Link
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.channel import Link
+    from florist.common.transport.credentials import Credentials
 
 __all__ = ["active", "passive", "trust"]
 

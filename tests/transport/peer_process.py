@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florist.common.channel.credentials import Credentials
-from florist.common.channel.grpc_dialer import dial
-from florist.common.channel.grpc_listener import GrpcListener
+from florist.common.transport.credentials import Credentials
+from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.grpc_listener import GrpcListener
 
 if TYPE_CHECKING:
-    from florist.common.channel.channel import Link
+    from florist.common.transport.channel import Link
 
 PATIENCE = 20.0
 

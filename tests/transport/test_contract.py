@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.common.channel import codec
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.recording import Direction, RecordingLink
-from florist.common.errors import (
+from florist.common.core.errors import (
     FloristError,
     InternalError,
     Interrupted,
@@ -22,7 +19,9 @@ from florist.common.errors import (
     ProtocolViolation,
     TransportError,
 )
-from florist.common.messages import (
+from florist.common.transport import codec
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.messages import (
     MAX_MESSAGE_BYTES,
     Abort,
     Control,
@@ -34,14 +33,15 @@ from florist.common.messages import (
     Step,
     UnionDigest,
 )
+from florist.common.transport.recording import Direction, RecordingLink
 from tests.support.links import PATIENCE
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from florist.common.channel.channel import Channel, Link
-    from florist.common.messages import Message
+    from florist.common.transport.channel import Channel, Link
+    from florist.common.transport.messages import Message
 
     Links = tuple[Link, Link]
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.common.channel.grpc_dialer import dial
-from florist.common.errors import PeerLost
-from florist.common.messages import Heartbeat, SetChunk, Step
+from florist.common.core.errors import PeerLost
+from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.messages import Heartbeat, SetChunk, Step
 from tests.support.certificates import ACTIVE, PASSIVE
 from tests.support.links import PATIENCE, free_address, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.channel.channel import Channel, Link
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.channel import Channel, Link
+    from florist.common.transport.credentials import Credentials
 
 SCRIPT = Path(__file__).with_name("peer_process.py")
 

@@ -16,27 +16,27 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from florist.common.channel import codec
-from florist.common.channel.credentials import NotYet
-from florist.common.channel.grpc_dialer import open_channel
-from florist.common.channel.grpc_prediction_client import PeerBusy, PredictionLine, ServingRefused
-from florist.common.channel.grpc_prediction_server import PredictionServer, ServerSettings
-from florist.common.errors import ConfigurationError, PeerFailed, PeerLost, TransportError
-from florist.common.messages import (
+from florist.common.core.errors import ConfigurationError, PeerFailed, PeerLost, TransportError
+from florist.common.transport import codec
+from florist.common.transport.credentials import NotYet
+from florist.common.transport.grpc_dialer import open_channel
+from florist.common.transport.grpc_prediction_client import PeerBusy, PredictionLine, ServingRefused
+from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
+from florist.common.transport.messages import (
     BundleOffer,
     PredictionReply,
     PredictionRequest,
     ServingOffer,
     ServingTerms,
 )
-from florist.common.serving.refusal import Refused, Why
+from florist.common.transport.refusal import RefusalReason, Refused
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 from tests.support.links import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.credentials import Credentials
 
 OFFER = ServingOffer(1, "test", "{}", BundleOffer(b"run", b"a", b"b"), b"")
 #: Seconds in which a lost or idle peer must be noticed.
@@ -55,12 +55,12 @@ class EchoDesk:
 
     def open(self, offer: ServingOffer) -> ServingTerms:
         if offer.release == "other":
-            raise Refused(Why.MISMATCH, "another model")
+            raise Refused(RefusalReason.MISMATCH, "another model")
         return ServingTerms(offer, "model", 1000, 1000)
 
     def check_model(self, name: str) -> None:
         if name != "model":
-            raise Refused(Why.MISMATCH, "another model")
+            raise Refused(RefusalReason.MISMATCH, "another model")
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
         del patience

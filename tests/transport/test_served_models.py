@@ -11,26 +11,26 @@ import pytest
 import torch
 
 from florist.active_party.serving import PredictionDesk
-from florist.common.agreement import Agreement, TrainingAgreement
-from florist.common.bundle import ActiveBundle, PassiveBundle
-from florist.common.channel.grpc_prediction_client import PredictionLine
-from florist.common.channel.grpc_prediction_server import PredictionServer, ServerSettings
-from florist.common.config import PreprocessingSettings, Serving
+from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
+from florist.common.core.errors import ProtocolViolation
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import RawTable
-from florist.common.errors import ProtocolViolation
-from florist.common.messages import PredictionReply
-from florist.common.serving.opening import make_offer
-from florist.common.training.calibration import Calibration, Mixture
+from florist.common.serving.serving_handshake import make_offer
+from florist.common.settings.agreement import Agreement, TrainingAgreement
+from florist.common.settings.config import PreprocessingSettings, Serving
+from florist.common.settings.training import Model
+from florist.common.synthetic.calibration import Calibration, Mixture
 from florist.common.training.models import make_agreed_active, make_bottom
-from florist.common.training.settings import Model
+from florist.common.transport.grpc_prediction_client import PredictionLine
+from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
+from florist.common.transport.messages import PredictionReply
 from florist.passive_party.serving import PredictionClient
 from tests.support.certificates import ACTIVE, PASSIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.credentials import Credentials
 
 CPU = torch.device("cpu")
 RUN, ONE, OTHER = (bytes([n]) * 32 for n in range(3))

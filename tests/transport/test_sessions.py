@@ -17,12 +17,7 @@ import grpc
 import psutil
 import pytest
 
-from florist.common.channel import codec
-from florist.common.channel.channel import CONTROL
-from florist.common.channel.credentials import NotYet
-from florist.common.channel.grpc_dialer import dial
-from florist.common.channel.grpc_listener import GrpcListener
-from florist.common.errors import (
+from florist.common.core.errors import (
     ConfigurationError,
     FloristError,
     Interrupted,
@@ -30,7 +25,12 @@ from florist.common.errors import (
     ProtocolViolation,
     TransportError,
 )
-from florist.common.messages import (
+from florist.common.transport import codec
+from florist.common.transport.channel import CONTROL
+from florist.common.transport.credentials import NotYet
+from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.grpc_listener import GrpcListener
+from florist.common.transport.messages import (
     MAX_MESSAGE_BYTES,
     Abort,
     Control,
@@ -45,8 +45,8 @@ from tests.support.links import PATIENCE, free_address, grpc_links, listening
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.channel.channel import Link
-    from florist.common.channel.credentials import Credentials
+    from florist.common.transport.channel import Link
+    from florist.common.transport.credentials import Credentials
 
 SESSION = "0123456789abcdef" * 2
 MEGABYTE = 1 << 20
@@ -188,8 +188,8 @@ def test_closing_the_listener_closes_its_link() -> None:
 def test_a_process_ends_with_its_links_open() -> None:
     """Nothing of gRPC's or ours holds up the interpreter's end."""
     code = """
-from florist.common.channel.grpc_dialer import dial
-from florist.common.channel.grpc_listener import GrpcListener
+from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.grpc_listener import GrpcListener
 listener = GrpcListener("127.0.0.1:0", None, "a")
 dialled = dial(listener.start(), None, "b", 10)
 accepted = listener.accept(10)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from florist.common.channel import codec, grpc_listener
-from florist.common.channel.credentials import Credentials, NotYet, shake_hands
-from florist.common.channel.grpc_dialer import dial
-from florist.common.errors import ConfigurationError, TransportError
-from florist.common.messages import Heartbeat
+from florist.common.core.errors import ConfigurationError, TransportError
+from florist.common.transport import codec, grpc_listener
+from florist.common.transport.credentials import Credentials, NotYet, shake_hands
+from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.messages import Heartbeat
 from tests.support.certificates import ACTIVE, LONG_AGO, PASSIVE, Trust
 from tests.support.links import PATIENCE, listening
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from florist.common.channel.grpc_listener import GrpcListener
+    from florist.common.transport.grpc_listener import GrpcListener
 
 
 def assert_the_right_peer_gets_in(

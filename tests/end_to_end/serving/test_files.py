@@ -12,10 +12,10 @@ import pytest
 from pyarrow import csv, parquet
 
 from florist.active_party.serving import PredictionDesk, make_service
-from florist.common.channel.grpc_prediction_client import ServingRefused
+from florist.common.core.errors import ConfigurationError, Interrupted, PeerLost
+from florist.common.core.progress import NoProgress
 from florist.common.data.tables import rows_without_ids
-from florist.common.errors import ConfigurationError, Interrupted, PeerLost
-from florist.common.progress import NoProgress
+from florist.common.transport.grpc_prediction_client import ServingRefused
 from florist.passive_party import predict_files
 from florist.passive_party.predict_files import predict_file
 from tests.support.serving import client_of, config_of, halves, service, table_of, whole_model

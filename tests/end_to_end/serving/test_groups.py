@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from florist.common.channel import codec
-from florist.common.data.row_encoder import BadRow
-from florist.common.errors import ConfigurationError, PeerFailed
-from florist.common.messages import PredictionRequest
+from florist.common.core.errors import ConfigurationError, PeerFailed
 from florist.common.serving.people import load_people
+from florist.common.transport import codec
+from florist.common.transport.messages import PredictionRequest
+from florist.passive_party.row_encoder import BadRow
 from florist.passive_party.served_people import ServedPeople
 from tests.support.serving import client_of, config_of, halves, service, table_of
 from tests.support.wire import recorded
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from florist.common.role import RoleName
+    from florist.common.core.roles import RoleName
     from florist.common.serving.people import People
     from florist.passive_party.serving import PredictionClient
     from tests.support.parties import Workspace

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
-from florist.common.config import Http
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.config import Http
 from florist.passive_party.http_service import http_service
 from tests.support.links import free_address
 from tests.support.serving import client_of, halves, service, table_of, whole_model
@@ -27,7 +27,7 @@ from tests.support.serving import client_of, halves, service, table_of, whole_mo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.grpc_prediction_server import PredictionServer
+    from florist.common.transport.grpc_prediction_server import PredictionServer
     from tests.support.parties import Workspace
 
 TOKEN = "a-token-for-tests-0123456789"

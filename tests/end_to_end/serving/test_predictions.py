@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from florist.common.channel import codec
-from florist.common.channel.grpc_prediction_client import PeerBusy, ServingRefused
-from florist.common.data.row_encoder import BadRow
+from florist.common.core.errors import ConfigurationError, PeerFailed
 from florist.common.data.tables import rows_without_ids
-from florist.common.errors import ConfigurationError, PeerFailed
-from florist.common.messages import (
+from florist.common.transport import codec
+from florist.common.transport.grpc_prediction_client import PeerBusy, ServingRefused
+from florist.common.transport.messages import (
     BundleOffer,
     PredictionReply,
     PredictionRequest,
     ServingOffer,
     ServingTerms,
 )
+from florist.passive_party.row_encoder import BadRow
 from florist.passive_party.serving import PredictionClient
 from tests.support.serving import client_of, config_of, halves, service, table_of, whole_model
 from tests.support.wire import recorded

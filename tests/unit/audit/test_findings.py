@@ -19,8 +19,8 @@ from florist.common.audit.findings import (
     verdict,
 )
 from florist.common.audit.statistics import Estimate, evaluate
-from florist.common.errors import ConfigurationError, StoppedByPolicy
-from florist.common.training.settings import Audit
+from florist.common.core.errors import ConfigurationError, StoppedByPolicy
+from florist.common.settings.training import Audit
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from florist.common.audit.kept_view import load_view, save_view
 from florist.common.audit.recorder import Sighting
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path

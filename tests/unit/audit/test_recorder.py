@@ -11,16 +11,16 @@ import torch
 
 from florist.common.audit.recorder import Recorder, Sighting, Window, merged
 from florist.common.audit.view import PassiveView, passive_view
-from florist.common.channel.recording import Direction, Record
-from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock, Heartbeat
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.training.schedule import Schedule
+from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock, Heartbeat
+from florist.common.transport.recording import Direction, Record
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.agreement import WireType
-    from florist.common.messages import Message
+    from florist.common.settings.agreement import WireType
+    from florist.common.transport.messages import Message
 
     Flags = npt.NDArray[np.bool_]
 

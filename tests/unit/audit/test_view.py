@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from florist.common.audit.view import active_view, lengths, passive_view, quantiles
-from florist.common.channel.recording import Direction, Record
-from florist.common.messages import EmbeddingBlock, EpochSummary, GradientBlock
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.training.schedule import Schedule
+from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.transport.recording import Direction, Record
 from tests.unit.audit.views import passive
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.agreement import WireType
-    from florist.common.messages import Message
+    from florist.common.settings.agreement import WireType
+    from florist.common.transport.messages import Message
 
 WIDTH, MICRO_BATCH = 3, 4
 SCHEDULE = Schedule(bytes(32), union_size=23, batch_size=10, epochs=2)

@@ -10,8 +10,8 @@ import pytest
 
 from florist.cli.init import Names, write_first_files
 from florist.cli.preflight import check_all
-from florist.cli.sample_data import IdSample
 from florist.common.psu.limits import disk_needed
+from florist.experiments.sample_data import IdSample
 
 if TYPE_CHECKING:
     from pathlib import Path

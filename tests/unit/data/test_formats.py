@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from florist.common.config import PreprocessingSettings, Table
-from florist.common.data.formats import AVAZU, CRITEO
+from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import FeatureColumns, RawTable, read_table, read_table_ids
-from florist.common.errors import ConfigurationError
+from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.formats import AVAZU, CRITEO
 
 if TYPE_CHECKING:
     from pathlib import Path

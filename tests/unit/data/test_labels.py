@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import Labels, read_labels
 from florist.common.data.tables import RawTable
-from florist.common.errors import ConfigurationError
 
 
 def raw(values: Any, kind: pa.DataType | None = None) -> RawTable:  # noqa: ANN401

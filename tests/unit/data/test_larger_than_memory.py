@@ -26,10 +26,10 @@ CHILD = """
 import sys, threading
 from pathlib import Path
 import numpy as np
-from florist.common.config import PreprocessingSettings, Table
-from florist.common.data.feature_room import FeatureRoom, in_memory
-from florist.common.data.survey import survey
-from florist.common.disk.storage import FolderStorage
+from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.scan_table import scan_table
+from florist.common.storage.files import FolderStorage
 
 def own_bytes():
     status = Path("/proc/self/status").read_text()
@@ -45,8 +45,8 @@ watcher = threading.Thread(target=watch)
 watcher.start()
 try:
     table = Table(path=folder / "people.parquet", id_column="id")
-    room = FeatureRoom(memory, FolderStorage(folder / "work"))
-    found = survey(table, "none", PreprocessingSettings(), room)
+    room = FeatureStore(memory, FolderStorage(folder / "work"))
+    found = scan_table(table, "none", PreprocessingSettings(), room)
     if where == "room":
         features = room.hold(found)
     else:

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from florist.common.config import PreprocessingSettings, Scaling, Table
+from florist.common.core.errors import ConfigurationError
 from florist.common.data import preprocessing as module
 from florist.common.data.preprocessing import VERSION, Preprocessing
 from florist.common.data.tables import FeatureColumns, RawTable, read_table
-from florist.common.errors import ConfigurationError
+from florist.common.settings.config import PreprocessingSettings, Scaling, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

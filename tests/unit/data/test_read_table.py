@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from florist.common.config import Table
+from florist.common.core.errors import ConfigurationError
 from florist.common.data.column_values import MISSING
 from florist.common.data.tables import FeatureColumns, RawTable, read_ids, read_table
-from florist.common.errors import ConfigurationError
+from florist.common.settings.config import Table
 
 COLUMNS = ("id", "age", "city", "zip", "y")
 ROWS = (

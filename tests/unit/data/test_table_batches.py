@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.data import table_files
 from florist.common.data.table_files import TextLayout, open_table
-from florist.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import io

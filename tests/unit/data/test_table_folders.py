@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from florist.common.config import PreprocessingSettings, Table
-from florist.common.data.feature_room import FeatureRoom, in_memory
-from florist.common.data.survey import survey
+from florist.common.core.errors import ConfigurationError
+from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.scan_table import scan_table
 from florist.common.data.table_files import TextLayout, open_table
 from florist.common.data.table_ids import TableIds
 from florist.common.data.tables import read_table
-from florist.common.disk.storage import MemoryStorage
-from florist.common.errors import ConfigurationError
+from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.storage.files import MemoryStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 300
-NO_ROOM = FeatureRoom(0, MemoryStorage())
+NO_ROOM = FeatureStore(0, MemoryStorage())
 TABLE = pa.table(
     {
         "id": [f"person {n}" for n in range(ROWS)],
@@ -111,7 +111,7 @@ def test_ids_and_features_are_those_of_one_file(tmp_path: Path, ending: str) -> 
     assert ids[0].fingerprint == ids[1].fingerprint
     chosen = PreprocessingSettings()
     assert read_table(parts, "strip").columns.equals(read_table(one, "strip").columns)
-    found = [survey(table, "strip", chosen, NO_ROOM) for table in (parts, one)]
+    found = [scan_table(table, "strip", chosen, NO_ROOM) for table in (parts, one)]
     ours, expected = (in_memory(each) for each in found)
     assert ours.numeric.tolist() == expected.numeric.tolist()
     assert ours.categories.tolist() == expected.categories.tolist()
@@ -222,7 +222,9 @@ def test_a_file_that_is_gone_when_its_turn_comes(tmp_path: Path) -> None:
 
 def test_a_table_that_changes_while_it_is_read(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
-    found = survey(Table(path=folder, id_column="id"), "strip", PreprocessingSettings(), NO_ROOM)
+    found = scan_table(
+        Table(path=folder, id_column="id"), "strip", PreprocessingSettings(), NO_ROOM
+    )
     write(TABLE, folder / "more.csv")
     with pytest.raises(ConfigurationError, match="was changed while it was read"):
         in_memory(found)

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from florist.common.config import Table
+from florist.common.core.errors import ConfigurationError
 from florist.common.data import id_check, table_ids
-from florist.common.data.formats import ROW_NUMBER
 from florist.common.data.id_check import Fingerprint, IdCheck, fingerprint
-from florist.common.data.ids import IdColumn
 from florist.common.data.table_ids import TableIds
 from florist.common.data.tables import read_table_ids
-from florist.common.disk.sorter import sorting
-from florist.common.disk.storage import FolderStorage, MemoryStorage
-from florist.common.errors import ConfigurationError
+from florist.common.settings.config import Table
+from florist.common.settings.formats import ROW_NUMBER
+from florist.common.storage.external_sorter import sorting
+from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from florist.cli.experiments.explanations import DataFacts
-from florist.cli.experiments.page import Study
-from florist.cli.experiments.paper_figures import FEATURE_ATTACKS, LABEL_ATTACKS, SAMPLES
-from florist.cli.experiments.paper_results import Measured, Results
-from florist.cli.experiments.recipes import (
+from florist.common.training.history import EpochFigures
+from florist.experiments.explanations import DataFacts
+from florist.experiments.paper_figures import FEATURE_ATTACKS, LABEL_ATTACKS, SAMPLES
+from florist.experiments.paper_page import Study
+from florist.experiments.paper_results import Measured, Results
+from florist.experiments.recipes import (
     RECIPES,
     SCALES,
     Condition,
@@ -14,7 +15,6 @@ from florist.cli.experiments.recipes import (
     all_conditions,
     chosen,
 )
-from florist.common.training.history import EpochFigures
 
 CONDITIONS = all_conditions(RECIPES.values(), SCALES["small"])
 

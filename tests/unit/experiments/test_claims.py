@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from florist.cli.experiments.claims import CLAIMS, check_all
-from florist.cli.experiments.paper_results import Measured, NotMeasured, Results
-from florist.cli.experiments.recipes import Condition, Lacking
+from florist.experiments.claims import CLAIMS, check_all
+from florist.experiments.paper_results import Measured, NotMeasured, Results
+from florist.experiments.recipes import Condition, Lacking
 from tests.unit.experiments import planted
 
 if TYPE_CHECKING:
-    from florist.cli.experiments.claims import Claim
+    from florist.experiments.claims import Claim
 
 
 def claim(part: str) -> Claim:

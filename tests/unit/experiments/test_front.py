@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.cli.experiments import front
-from florist.cli.experiments.front import Contender, Setting, Study
-from florist.cli.experiments.methods import METHODS
-from florist.cli.experiments.people import Generated, PeopleSettings, Split
-from florist.cli.experiments.trial import Audit
-from florist.common.progress import NoProgress
+from florist.common.core.progress import NoProgress
+from florist.experiments import front
+from florist.experiments.front import Contender, Setting, Study
+from florist.experiments.methods import METHODS
+from florist.experiments.people import Generated, PeopleSettings, Split
+from florist.experiments.trial import Audit
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 import florist.cli
 from florist.cli import tool
-from florist.cli.experiments import grid
-from florist.cli.experiments.grid import GridConfig, run_trials
-from florist.cli.experiments.results import ResultStore, tidy
-from florist.cli.experiments.summary import best_settings
-from florist.cli.experiments.trial import Figure, Trial, TrialResult, run_trial
-from florist.common.config import load_section, parse_section
-from florist.common.errors import ConfigurationError
-from florist.common.progress import NoProgress
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.progress import NoProgress
+from florist.common.settings.config import load_section, parse_section
+from florist.experiments import grid
+from florist.experiments.grid import GridConfig, run_trials
+from florist.experiments.results import ResultStore, tidy
+from florist.experiments.summary import best_settings
+from florist.experiments.trial import Figure, Trial, TrialResult, run_trial
 
 if TYPE_CHECKING:
-    from florist.cli.experiments.grid import Failure
+    from florist.experiments.grid import Failure
 
 SMALL: dict[str, Any] = {
     "data": {"generated": {"people": 600}, "split": {"test": 0.2, "validation": 0.2}},

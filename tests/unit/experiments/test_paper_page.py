@@ -9,12 +9,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from florist.cli.experiments.explanations import DataFacts, differences, mechanism
-from florist.cli.experiments.page import render
-from florist.cli.experiments.paper_figures import SETUPS
-from florist.cli.experiments.paper_results import Results
-from florist.cli.experiments.plots import plots_of, write_png
-from florist.cli.experiments.recipes import RECIPES, SCALES
+from florist.experiments.explanations import DataFacts, differences, mechanism
+from florist.experiments.paper_figures import SETUPS
+from florist.experiments.paper_page import render
+from florist.experiments.paper_results import Results
+from florist.experiments.plots import plots_of, write_png
+from florist.experiments.recipes import RECIPES, SCALES
 from tests.unit.experiments import planted
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from florist.cli.experiments.methods import METHODS
-from florist.cli.experiments.people import People
-from florist.cli.experiments.trial import Audit, Trial, TrialResult, run_trial
-from florist.common.training.settings import Model
+from florist.common.settings.training import Model
+from florist.experiments.methods import METHODS
+from florist.experiments.people import People
+from florist.experiments.trial import Audit, Trial, TrialResult, run_trial
 
 ROWS, TRAINED = 6000, 4000
 LABELS = ("majority", "minority", "random-pos", "random-pred", "neighbors")

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv
 
-from florist.cli.experiments.people import Generated, PeopleSettings, Split, load_people
-from florist.common.config import PreprocessingSettings, Table
-from florist.common.data import click_data
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.config import PreprocessingSettings, Table
+from florist.experiments import click_data
+from florist.experiments.people import Generated, PeopleSettings, Split, load_people
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from florist.cli.experiments import methods, paper_figures
-from florist.cli.experiments.paper_figures import (
+from florist.common.core.errors import ConfigurationError
+from florist.experiments import methods, paper_figures
+from florist.experiments.paper_figures import (
     AUC_CHANGES,
     DROPS,
     FEATURE_ATTACKS,
@@ -14,7 +15,7 @@ from florist.cli.experiments.paper_figures import (
     SAMPLES,
     TABLE_RATIO,
 )
-from florist.cli.experiments.recipes import (
+from florist.experiments.recipes import (
     DATASETS,
     FULL,
     METHODS,
@@ -28,7 +29,6 @@ from florist.cli.experiments.recipes import (
     chosen,
     sampled_labels,
 )
-from florist.common.errors import ConfigurationError
 
 SMALL = SCALES["small"]
 

@@ -9,10 +9,13 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from florist.cli.experiments import reproduction
-from florist.cli.experiments.page import Study
-from florist.cli.experiments.paper_results import Results
-from florist.cli.experiments.recipes import (
+from florist.cli.tool import app
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.progress import NoProgress
+from florist.experiments import reproduction
+from florist.experiments.paper_page import Study
+from florist.experiments.paper_results import Results
+from florist.experiments.recipes import (
     RECIPES,
     SCALES,
     Condition,
@@ -21,7 +24,7 @@ from florist.cli.experiments.recipes import (
     baseline_full,
     sampled_labels,
 )
-from florist.cli.experiments.reproduction import (
+from florist.experiments.reproduction import (
     EVERY_ATTACK,
     PAPERS_ATTACK,
     audit_of,
@@ -30,9 +33,6 @@ from florist.cli.experiments.reproduction import (
     reproduce,
     trials_of,
 )
-from florist.cli.tool import app
-from florist.common.errors import ConfigurationError
-from florist.common.progress import NoProgress
 
 TINY = replace(
     SCALES["small"], rows={"criteo": 600, "avazu": 600}, ratios=(0.5,), seeds=1, epochs=2
@@ -121,7 +121,7 @@ def test_a_reproduction_ends_with_a_report_and_is_resumed(
     def must_not_run(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("florist.cli.experiments.grid.run_trial", must_not_run)
+    monkeypatch.setattr("florist.experiments.grid.run_trial", must_not_run)
     again = reproduce(recipes, "small", {}, tmp_path, 1, NoProgress())
     assert again.report.read_text(encoding="utf-8") == outcome.report.read_text(encoding="utf-8")
 
@@ -132,7 +132,7 @@ def test_the_command_says_what_holds_and_what_failed(
     def breaks(*_: object) -> None:
         raise ConfigurationError("no such people")
 
-    monkeypatch.setattr("florist.cli.experiments.grid.run_trial", breaks)
+    monkeypatch.setattr("florist.experiments.grid.run_trial", breaks)
     arguments = ["experiments", "paper", "--recipe", "criteo-auc-change", "--jobs", "1"]
     told = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
     assert told.exit_code == 1

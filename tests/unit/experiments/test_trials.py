@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pytest
 
-from florist.cli.experiments import simulation
-from florist.cli.experiments.methods import AS_IN_THE_PAPER, METHODS, Method
-from florist.cli.experiments.people import Generated, People, PeopleSettings, Split, load_people
-from florist.cli.experiments.simulation import Holdings, observe
-from florist.cli.experiments.trial import Audit, Trial, run_trial, trial_digest
-from florist.common.agreement import FeatureStrategyName, LabelStrategyName, TrainingAgreement
 from florist.common.audit.attacks import PASSIVE_ATTACKS
-from florist.common.channel.in_memory import linked_pair
-from florist.common.errors import PeerLost
-from florist.common.training.settings import Model
+from florist.common.core.errors import PeerLost
+from florist.common.settings.agreement import (
+    FeatureStrategyName,
+    LabelStrategyName,
+    TrainingAgreement,
+)
+from florist.common.settings.training import Model
+from florist.common.transport.in_memory import linked_pair
+from florist.experiments import simulation
+from florist.experiments.methods import AS_IN_THE_PAPER, METHODS, Method
+from florist.experiments.people import Generated, People, PeopleSettings, Split, load_people
+from florist.experiments.simulation import Holdings, observe
+from florist.experiments.trial import Audit, Trial, run_trial, trial_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from florist.common.train_session import HalfSetup
+    from florist.common.training.setup import HalfSetup
 
 AUDIT = Audit(samples=30)
 LABELS, FEATURES = get_args(LabelStrategyName), get_args(FeatureStrategyName)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.groups import GROUP_NAMES, kernels, make_group
 from florist.common.groups.engines import X25519_ENGINES
 from florist.common.groups.parallel import Threads

@@ -9,7 +9,7 @@ import numpy as np
 from florist.common.groups.curve25519 import PRIME, A, encode
 
 if TYPE_CHECKING:
-    from florist.common.groups.group import Elements
+    from florist.common.storage.elements import Elements
 
 
 def elements_of(*numbers: int) -> Elements:

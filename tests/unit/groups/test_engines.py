@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from florist.common.errors import ConfigurationError, InternalError
+from florist.common.core.errors import ConfigurationError, InternalError
 from florist.common.groups import kernels, make_group, x25519_worker
 from florist.common.groups.curve25519 import LOW_ORDER, PRIME, encode
 from florist.common.groups.engines import X25519_ENGINES, CryptographyEngine, make_engine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from florist.common.groups.engines import Engine
-    from florist.common.groups.group import Elements
+    from florist.common.storage.elements import Elements
 
 
 @pytest.fixture(params=X25519_ENGINES)
@@ -233,7 +233,7 @@ def test_a_worker_that_dies_is_reported(points: Elements) -> None:
 
 PARENT = """
 from florist.common.groups import make_group
-from florist.common.data.ids import IdColumn
+from florist.common.storage.id_column import IdColumn
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 group = make_group("x25519", "cryptography", threads=2)

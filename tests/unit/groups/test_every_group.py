@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.data.ids import IdColumn
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.groups import ENGINE_NAMES, GROUP_NAMES, make_group
+from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
-    from florist.common.groups.group import Elements, Exponent, Group
+    from florist.common.groups.group import Exponent, Group
+    from florist.common.storage.elements import Elements
 
 
 def paths_to_the_universal_id(group: Group, hashed: Elements) -> list[Elements]:

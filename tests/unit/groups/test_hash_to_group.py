@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.data.ids import IdColumn
 from florist.common.groups import make_group
 from florist.common.groups.curve25519 import PRIME, A
 from florist.common.groups.hash_to_group import (
@@ -22,6 +21,7 @@ from florist.common.groups.hash_to_group import (
     hash_to_residue,
 )
 from florist.common.groups.modp import PRIMES
+from florist.common.storage.id_column import IdColumn
 from tests.unit.groups.oracles import is_on_curve, is_square, numbers_of, times
 
 if TYPE_CHECKING:

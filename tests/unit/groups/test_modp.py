@@ -6,16 +6,16 @@ import gmpy2  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
-from florist.common.data.ids import IdColumn
-from florist.common.errors import ConfigurationError, InternalError, ProtocolViolation
+from florist.common.core.errors import ConfigurationError, InternalError, ProtocolViolation
 from florist.common.groups.group import Exponent
 from florist.common.groups.modp import PRIMES, ModpGroup
+from florist.common.storage.id_column import IdColumn
 from tests.unit.groups.oracles import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.groups.group import Elements
+    from florist.common.storage.elements import Elements
 
 
 @pytest.fixture(scope="module", params=PRIMES)

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.data.ids import IdColumn
-from florist.common.errors import ProtocolViolation
+from florist.common.core.errors import ProtocolViolation
 from florist.common.groups import make_group
 from florist.common.groups.curve25519 import LOW_ORDER, PRIME, check_points, encode
+from florist.common.storage.id_column import IdColumn
 from tests.unit.groups.oracles import elements_of, is_on_curve, numbers_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from florist.common.groups.group import Elements, Group
+    from florist.common.groups.group import Group
     from florist.common.groups.parallel import Threads
+    from florist.common.storage.elements import Elements
     from tests.unit.groups.conftest import BatchKernels
 
 #: 2 is on the twist, 9 on the curve.

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.data.ids import IdColumn
-from florist.common.errors import InternalError, ProtocolViolation
+from florist.common.core.errors import InternalError, ProtocolViolation
 from florist.common.groups.curve25519 import LOW_ORDER, ORDER, PRIME, clamped, has_clamped_form
 from florist.common.groups.group import Exponent
+from florist.common.storage.id_column import IdColumn
 from tests.unit.groups.oracles import elements_of, is_on_curve, numbers_of, times
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import pytest
 
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import Estimate
-from florist.common.channel.in_memory import linked_pair
-from florist.common.errors import PeerLost
+from florist.common.core.errors import PeerLost
 from florist.common.observability.log_tail import LINES, WIDTH, LogTail
 from florist.common.observability.status import Status
 from florist.common.observability.training_watch import steps_done
+from florist.common.settings.training import Audit
 from florist.common.training.history import EpochFigures
 from florist.common.training.schedule import Schedule
-from florist.common.training.settings import Audit
+from florist.common.transport.in_memory import linked_pair
 from tests.support.observability import ABOUT, make_run
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.common.channel.in_memory import linked_pair
-from florist.common.errors import PeerLost, TransportError
-from florist.common.messages import Control, Goodbye
+from florist.common.core.errors import PeerLost, TransportError
+from florist.common.core.progress import NoProgress
 from florist.common.observability.status import Status
-from florist.common.observability.watching import TimedChannel, WatchedProgress, watched_role
-from florist.common.progress import NoProgress
+from florist.common.stages.watched_role import TimedChannel, WatchedProgress, watched_role
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Control, Goodbye
 from tests.support.observability import ABOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.channel.channel import Link
+    from florist.common.transport.channel import Link
 
 
 #: Arguments, which are handed on as they are.

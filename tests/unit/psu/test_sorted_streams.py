@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.disk.sorter import rows_in_room, rows_on_disk, sorting
-from florist.common.disk.storage import FolderStorage, MemoryStorage
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.psu.sorted_streams import Ascent, in_chunks, in_step, union_of, union_size
+from florist.common.storage.external_sorter import rows_in_room, rows_on_disk, sorting
+from florist.common.storage.files import FolderStorage, MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
-    from florist.common.groups.group import Elements
+    from florist.common.storage.elements import Elements
 
 WIDTH = 16
 
@@ -215,5 +215,5 @@ def test_even_chunks(values: list[bytes], sizes: list[int], size: int) -> None:
 def test_ascent(values: list[bytes], sizes: list[int], is_sorted: bool) -> None:  # noqa: FBT001
     values = sorted(set(values)) if is_sorted else values
     ascent = Ascent()
-    seen = [ascent.goes_on_with(block) for block in stream(values, sizes)]
+    seen = [ascent.accepts(block) for block in stream(values, sizes)]
     assert all(seen) is (values == sorted(set(values)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
 from florist.common.serving.private_files import private_file
 
 if TYPE_CHECKING:

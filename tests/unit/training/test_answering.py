@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from florist.common.agreement import TrainingAgreement
-from florist.common.training.answering import AnsweringCompute
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.training import Model, Optimiser
+from florist.common.training.answering import DeferredWeightCompute
 from florist.common.training.compute import LocalCompute
 from florist.common.training.models import make_agreed_active
 from florist.common.training.optimisers import make_optimisers
-from florist.common.training.settings import Model, Optimiser
 
 CPU = torch.device("cpu")
 CARDINALITIES = (5, 40)
@@ -32,7 +32,7 @@ def make(*, own_features: bool, updates: str, classes: int) -> LocalCompute:
 
 
 def run(
-    compute: LocalCompute | AnsweringCompute, *, own_features: bool, masking: bool
+    compute: LocalCompute | DeferredWeightCompute, *, own_features: bool, masking: bool
 ) -> list[torch.Tensor]:
     """All that comes out of a few steps, and the weights at last."""
     generator = torch.Generator().manual_seed(2)
@@ -53,7 +53,7 @@ def run(
                 torch.randn(each.shape, generator=generator) for each in taken.outputs
             )
             if masking:
-                seen.append(taken.give_back(gradients[:1]))
+                seen.append(taken.input_gradient(gradients[:1]))
                 taken.learn(gradients)
             else:
                 seen.append(taken.learn_and_give_back(gradients[:1]))
@@ -74,7 +74,9 @@ def test_to_learn_later_is_to_learn_the_same(
         run(compute, own_features=own_features, masking=masking)
         for compute in (
             make(own_features=own_features, updates=updates, classes=classes),
-            AnsweringCompute(make(own_features=own_features, updates=updates, classes=classes)),
+            DeferredWeightCompute(
+                make(own_features=own_features, updates=updates, classes=classes)
+            ),
         )
     ]
     for now, later in zip(*results, strict=True):
@@ -83,7 +85,7 @@ def test_to_learn_later_is_to_learn_the_same(
 
 def test_it_answers_before_it_learns() -> None:
     local = make(own_features=False, updates="dense", classes=2)
-    compute = AnsweringCompute(local)
+    compute = DeferredWeightCompute(local)
     compute.zero_grad()
     taken = compute.forward(torch.randn(4, 16, requires_grad=True))
     assert taken.learn_and_give_back((torch.randn(4),)).shape == (4, 16)
@@ -93,7 +95,7 @@ def test_it_answers_before_it_learns() -> None:
 def test_a_step_that_was_broken_off_leaves_nothing() -> None:
     local = make(own_features=False, updates="dense", classes=2)
     before = [each.clone() for each in local.model.parameters()]
-    compute = AnsweringCompute(local)
+    compute = DeferredWeightCompute(local)
     compute.zero_grad()
     compute.forward(torch.randn(4, 16, requires_grad=True)).learn_and_give_back((torch.randn(4),))
     compute.zero_grad()
@@ -103,7 +105,7 @@ def test_a_step_that_was_broken_off_leaves_nothing() -> None:
 
 def test_a_model_used_without_gradients_is_not_watched() -> None:
     local = make(own_features=False, updates="dense", classes=2)
-    compute = AnsweringCompute(local)
+    compute = DeferredWeightCompute(local)
     with torch.no_grad():
         local.model(torch.randn(4, 16))
     assert not compute._layers.uses

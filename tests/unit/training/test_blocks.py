@@ -9,10 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florist.common.agreement import TrainingAgreement
-from florist.common.channel.codec import encode
-from florist.common.errors import ConfigurationError, PeerError, ProtocolViolation
-from florist.common.messages import MAX_MESSAGE_BYTES, EmbeddingBlock, GradientBlock
+from florist.common.core.errors import ConfigurationError, PeerError, ProtocolViolation
+from florist.common.settings.agreement import TrainingAgreement
 from florist.common.training.blocks import (
     Diverged,
     Wire,
@@ -20,9 +18,11 @@ from florist.common.training.blocks import (
     micro_batches,
     pipelined,
 )
+from florist.common.transport.codec import encode
+from florist.common.transport.messages import MAX_MESSAGE_BYTES, EmbeddingBlock, GradientBlock
 
 if TYPE_CHECKING:
-    from florist.common.agreement import WireType
+    from florist.common.settings.agreement import WireType
 
 WIDTH = 5
 TYPES: dict[WireType, torch.dtype] = {

@@ -15,13 +15,13 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.training import Optimiser
 from florist.common.training import checkpoint as checkpoint_module
 from florist.common.training.checkpoint import FORMAT, Checkpoint, CheckpointStore
 from florist.common.training.half_state import group, pack, unpack
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import make_optimisers
-from florist.common.training.settings import Optimiser
 
 if TYPE_CHECKING:
     from collections.abc import Callable

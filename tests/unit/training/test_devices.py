@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.training import Optimiser
 from florist.common.training.devices import (
     available_devices,
     deterministic,
@@ -17,7 +18,6 @@ from florist.common.training.devices import (
 )
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import make_optimisers
-from florist.common.training.settings import Optimiser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,13 +16,13 @@ import psutil
 import pytest
 import torch
 
-from florist.common.agreement import TrainingAgreement
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.distributed import DistributedCompute, TrainingProcessLost
 from florist.common.training.optimisers import make_optimisers
 from florist.common.training.process_group import shares
 from florist.common.training.replica import ReplicaSettings
-from florist.common.training.settings import Model, Optimiser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ def run(compute: Compute, settings: ReplicaSettings, *, masking: bool = False) -
             if settings.role == "passive":
                 taken.learn(gradients)
             elif masking:
-                seen.append(taken.give_back(draws.like(taken.outputs[:1])))
+                seen.append(taken.input_gradient(draws.like(taken.outputs[:1])))
                 taken.learn(gradients)
             else:
                 seen.append(taken.learn_and_give_back(gradients))

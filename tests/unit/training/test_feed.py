@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florist.common.training.feed import Feed, Membership, Position
+from florist.common.synthetic.membership import Membership
+from florist.common.training.feed import Feed, Position
 from florist.common.training.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.training import Optimiser, OptimiserName
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.half_state import group, pack, unpack
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import Optimisers, make_optimisers
-from florist.common.training.settings import Optimiser, OptimiserName
 
 if TYPE_CHECKING:
     from pathlib import Path

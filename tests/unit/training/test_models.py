@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.training import Model
 from florist.common.training.models import (
     SPARSE_FROM,
     ActiveModel,
@@ -23,7 +24,6 @@ from florist.common.training.models import (
     make_bottom,
     updates_sparsely,
 )
-from florist.common.training.settings import Model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from florist.common.errors import ConfigurationError
+from florist.common.core.errors import ConfigurationError
+from florist.common.settings.training import Optimiser, OptimiserName
 from florist.common.training.models import ActiveModel, FeatureTower, TopModel
 from florist.common.training.optimisers import Optimisers, make_optimisers
-from florist.common.training.settings import Optimiser, OptimiserName
 
 RULES = [
     Optimiser(name="adam", learning_rate=0.01),

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from florist.cli.experiments.simulation import Holdings, SimulationSettings, World, simulate
-from florist.common.agreement import TrainingAgreement
 from florist.common.data.features import Features
-from florist.common.training.calibration import (
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.training import Model, Optimiser
+from florist.common.synthetic.calibration import (
     Calibration,
     Mixture,
     RowMixture,
     cross_entropies,
 )
-from florist.common.training.settings import Model, Optimiser
+from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
 
 
 def test_a_constant_prior_is_the_plain_mixture() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florist.common.errors import ProtocolViolation
+from florist.common.core.errors import ProtocolViolation
 from florist.common.training.schedule import (
     Schedule,
     check_commitment,

@@ -1,1 +1,0 @@
-"""Experiments that need the truth: both parties in one process, audited, over grids of settings."""

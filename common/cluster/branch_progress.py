@@ -1,0 +1,101 @@
+"""Progress of several branches, shown as one party's."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from florist.common.cluster.branch_messages import BranchStatus
+    from florist.common.core.progress import Progress, StepProgress
+    from florist.common.transport.channel import Traffic
+
+
+@dataclass(slots=True)
+class StepState:
+    """How far a step is."""
+
+    total: int = 0
+    done: int = 0
+    over: bool = False
+
+    def expect(self, total: int) -> None:
+        self.total = total
+
+    def advance(self, done: int) -> None:
+        self.done += done
+
+
+class NotedProgress:
+    """Steps as a branch does them, for whoever asks."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, StepState] = {}
+        self._lock = Lock()
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[StepProgress]:
+        state = StepState()
+        with self._lock:
+            self._steps[title] = state
+        yield state
+        state.over = True
+
+    def snapshot(self) -> dict[str, StepState]:
+        """By title."""
+        with self._lock:
+            return dict(self._steps)
+
+
+class Mirror:
+    """Shows, and counts, the sum of what branches report; a context."""
+
+    def __init__(self, progress: Progress, traffic: Traffic) -> None:
+        self._progress = progress
+        self._traffic = traffic
+        self._sent = self._received = 0
+        self._shown: dict[str, tuple[StepProgress, ExitStack, StepState]] = {}
+
+    def show(self, standings: Sequence[BranchStatus]) -> None:
+        """One of each branch."""
+        sent = sum(each.sent for each in standings)
+        received = sum(each.received for each in standings)
+        self._traffic.count_beside(sent - self._sent, received - self._received)
+        self._sent, self._received = sent, received
+        self._show_steps([each.steps for each in standings])
+
+    def _show_steps(self, snapshots: Sequence[dict[str, StepState]]) -> None:
+        for title in dict.fromkeys(title for each in snapshots for title in each):
+            states = [each.get(title, StepState()) for each in snapshots]
+            if title not in self._shown:
+                stack = ExitStack()
+                step = stack.enter_context(self._progress.step(title))
+                self._shown[title] = step, stack, StepState()
+            step, stack, before = self._shown[title]
+            if (whole := sum(state.total for state in states)) != before.total:
+                step.expect(whole)
+                before.total = whole
+            if more := sum(state.done for state in states) - before.done:
+                step.advance(more)
+                before.done += more
+            if not before.over and all(state.over for state in states):
+                before.over = True
+                stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for _, stack, state in self._shown.values():
+            if not state.over:
+                stack.__exit__(kind, error, trace)

@@ -1,0 +1,43 @@
+"""Which union runner and executor a party uses, as its configuration says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from florist.common.cluster.branched_union_runner import BranchedUnionRunner
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.union_runner import LocalUnionRunner
+
+if TYPE_CHECKING:
+    from florist.common.groups.group import Group
+    from florist.common.psu.executor import Executor
+    from florist.common.psu.union_runner import UnionRunner
+    from florist.common.settings.config import Compute, PartyConfig
+
+
+def make_union_runner(config: PartyConfig, group: Group, *, plaintext: bool) -> UnionRunner:
+    """Who does our unions, as configured; the caller closes it, then the group.
+
+    Raises:
+        ConfigurationError: it cannot be had here; says why.
+    """
+    if config.agreement.branches == 1:
+        return LocalUnionRunner(make_executor(config.compute, group))
+    from florist.common.cluster.ray_branches import RayBranches  # noqa: PLC0415 - ray is an extra
+
+    return BranchedUnionRunner(RayBranches(config), group, plaintext=plaintext)
+
+
+def make_executor(compute: Compute, group: Group) -> Executor:
+    """The one that the configuration names; the caller closes it, then the group.
+
+    Raises:
+        ConfigurationError: it cannot be had here; says why.
+    """
+    if compute.executor == "local":
+        return LocalExecutor(group)
+    from florist.common.cluster.ray_executor import RayExecutor  # noqa: PLC0415 - ray is an extra
+
+    return RayExecutor(
+        group, engine=compute.engine, address=compute.ray_address, workers=compute.ray_workers
+    )

@@ -1,0 +1,7 @@
+"""The names of the two parties' roles."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+RoleName = Literal["active", "passive"]

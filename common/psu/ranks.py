@@ -1,0 +1,111 @@
+"""Where in the union a party's own elements are: found by a merge join, and kept in storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from florist.common.core.errors import InternalError, ProtocolViolation
+from florist.common.psu.sorted_streams import Ascent, in_chunks, in_step
+from florist.common.psu.stored_sets import StoredSet, writing_set
+from florist.common.storage.element_sets import positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from florist.common.psu.union_work import UnionWork
+    from florist.common.storage.elements import Elements
+
+#: The set of places of our elements, in row order.
+PLACES = "places"
+
+#: A row number, and a place, as they are sorted: numbers whose bytes are in their order.
+_NUMBER = ">u8"
+ROW_BYTES = PLACE_BYTES = 8
+
+#: Places that are given at once.
+_PART = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """The position in `U` of each of the party's elements, dummies included, in row order."""
+
+    stored: StoredSet
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def parts(self, count: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Those of the first `count` elements, some at a time."""
+        left = count
+        for chunk in in_chunks(self.stored.chunks(), _PART):
+            if left <= 0:
+                return
+            yield _numbers(chunk[:left])
+            left -= len(chunk)
+
+    def all(self) -> npt.NDArray[np.int64]:
+        """In memory."""
+        return np.concatenate([np.empty(0, np.int64), *self.parts(len(self))])
+
+
+def find_places(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Places:
+    """Find each own UID in `U`, and store the places in the order of their rows.
+
+    With siblings, `universe` is our range of `U`, and the UIDs, and places, are those of our rows.
+
+    Raises:
+        ProtocolViolation: one is not in `U`, or two are the same.
+    """
+    count, storage, siblings = len(own_uids), work.journal.storage, work.siblings
+    starts = np.array([_first_row(number) for number in range(1, siblings.count)], dtype=np.uint64)
+    with work.sorting("rows", count, ROW_BYTES + PLACE_BYTES, starts) as by_row:
+        for rows_and_places in _joined(work, universe, own_uids):
+            by_row.add(rows_and_places)
+        found = by_row.complete()
+        if found != count:
+            raise InternalError(f"{found} places were found of {count} elements")
+        with writing_set(storage, PLACES) as writer:
+            for block in by_row.blocks():
+                writer.append(np.ascontiguousarray(block[:, ROW_BYTES:]))
+    return Places(StoredSet(storage, PLACES, PLACE_BYTES, writer.tally.facts))
+
+
+def _first_row(branch: int) -> int:
+    """Its number as it is sorted: the rows of each branch have numbers of their own."""
+    return branch << 48
+
+
+def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterator[Elements]:
+    """The row of each own UID in our range with its place in `U`, in the order of `U`."""
+    width, number = universe.width, work.siblings.number
+    sizes = work.siblings.swap("sizes of ranges", [len(universe)] * work.siblings.count)
+    with work.sorting("uids", len(own_uids), width + ROW_BYTES) as by_uid:
+        row = _first_row(number)
+        for chunk in own_uids.chunks():
+            by_uid.add(np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))]))
+            row += len(chunk)
+        by_uid.complete()
+        start, ascent = sum(sizes[:number]), Ascent()
+        for uids, records in in_step(universe.chunks(), by_uid.blocks(), width):
+            if len(records):
+                wanted = np.ascontiguousarray(records[:, :width])
+                if not ascent.accepts(wanted):
+                    raise ProtocolViolation("check failed, no two own IDs have the same UID")
+                places = positions(uids, wanted) if len(uids) else np.array([-1])
+                if np.any(places < 0):
+                    raise ProtocolViolation("check failed, every own ID has a UID in the union")
+                yield np.hstack([records[:, width:], _bytes(start + places)])
+            start += len(uids)
+
+
+def _bytes(numbers: npt.NDArray[np.int64]) -> Elements:
+    return numbers.astype(_NUMBER).view(np.uint8).reshape(-1, 8)
+
+
+def _numbers(rows: Elements) -> npt.NDArray[np.int64]:
+    return np.ascontiguousarray(rows).view(_NUMBER)[:, 0].astype(np.int64)

@@ -1,0 +1,125 @@
+"""A union under way: what its exchanges have at hand, and where they put what they get."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from florist.common.psu.journal import IDS, Journal, name_of
+from florist.common.psu.partitions import SINGLE, share, value_cuts
+from florist.common.psu.shared_sorting import sorting_together
+from florist.common.psu.sorted_streams import Ascent
+from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
+from florist.common.storage.external_sorter import sorting
+from florist.common.storage.files import MemoryStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from florist.common.groups.group import Group
+    from florist.common.psu.executor import Executor
+    from florist.common.psu.keys import Keys
+    from florist.common.psu.partitions import Cuts, Siblings
+    from florist.common.psu.shared_sorting import SetSorter
+    from florist.common.psu.stored_sets import ArrivingSet, ReadableSet, SetWriter
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.external_sorter import Sorter
+    from florist.common.transport.messages import Step
+
+#: Bytes of memory for a sorter that is given all it wants.
+PLENTY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionWork:
+    """One party's side of one union, or one branch's part in it."""
+
+    executor: Executor
+    keys: Keys
+    journal: Journal
+    #: The exchanges, by the steps that they begin with, that need not be done again.
+    done: frozenset[Step] = field(default=frozenset())
+    #: Bytes of memory for each sorter; two may be at work at once.
+    room: int = PLENTY
+    #: Who does the rest of it.
+    siblings: Siblings = SINGLE
+    #: Our hashed IDs, if they are not stored yet.
+    arriving: ArrivingSet | None = None
+
+    @classmethod
+    def in_memory(
+        cls, executor: Executor, keys: Keys, ids: Iterable[Elements], peer_size: int
+    ) -> UnionWork:
+        """One that leaves no trace; `peer_size` is that of the peer's set."""
+        journal = Journal(MemoryStorage(), executor.group.width, b"")
+        journal.begin(b"", b"", peer_size)
+        work = cls(executor, keys, journal)
+        work.store_ids(ids)
+        return work
+
+    @property
+    def group(self) -> Group:
+        return self.executor.group
+
+    @property
+    def ids(self) -> ReadableSet:
+        """Our hashed IDs, dummies included, in row order."""
+        ids = self.arriving or self.journal.ids
+        assert ids is not None
+        return ids
+
+    @property
+    def peer_size(self) -> int:
+        """How many elements the peer's whole set has, as it announced."""
+        return self.journal.peer_size
+
+    @property
+    def peer_share(self) -> int:
+        """How many of them, in row order, come to us."""
+        return share(self.peer_size, self.siblings.number, self.siblings.count)
+
+    def total(self, label: str, number: int) -> int:
+        """The sum of what each sibling says; every label once."""
+        return sum(self.siblings.swap(label, [number] * self.siblings.count))
+
+    def store_ids(self, chunks: Iterable[Elements]) -> None:
+        """Keep our hashed IDs."""
+        with writing_set(self.journal.storage, IDS) as writer:
+            for chunk in chunks:
+                writer.append(chunk)
+        self.journal.keep_ids(writer.tally.facts)
+
+    def sorting(
+        self, label: str, expected: int, width: int | None = None, cuts: Cuts | None = None
+    ) -> AbstractContextManager[SetSorter]:
+        """A sorter of about `expected` rows, unless told otherwise of elements, by their values.
+
+        With siblings it is one of all of them, and sorts our range of the rows.
+        """
+        storage, row = self.journal.storage, width or self.group.width
+
+        def make(rows: int) -> AbstractContextManager[Sorter]:
+            return sorting(storage, row, self.room, rows, self.executor.sorted)
+
+        if self.siblings.count == 1:
+            return make(expected)
+        ranges = value_cuts(self.siblings.count) if cuts is None else cuts
+        return sorting_together(self.siblings, label, storage, row, ranges, make)
+
+    def ascent(self) -> Ascent:
+        """Looks at elements as they pass: sorted, distinct, and of our range."""
+        ends = [0, *value_cuts(self.siblings.count).tolist(), 1 << 64]
+        return Ascent(ends[self.siblings.number], ends[self.siblings.number + 1])
+
+    @contextmanager
+    def storing(self, step: Step) -> Iterator[SetWriter]:
+        """The set that the exchange beginning with `step` leaves; not finished with it yet."""
+        with writing_set(self.journal.storage, name_of(step)) as writer:
+            yield writer
+
+    def finish(self, step: Step, facts: SetFacts) -> StoredSet:
+        """The exchange that begins with `step` is done here, and its set is stored."""
+        self.journal.finish(step, facts)
+        return StoredSet(self.journal.storage, name_of(step), self.group.width, facts)

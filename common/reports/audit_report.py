@@ -1,0 +1,141 @@
+"""A self-audit for people: a table, a plot over the steps, and a section of the run's report."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.ticker import MaxNLocator
+
+from florist.common.audit.findings import excesses, shown, verdict
+from florist.common.reports.html import COLOUR, card, figures_table, markup, picture, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.figure import Figure
+
+    from florist.common.audit.findings import AuditRecord, Figures, Finding, Scope, Verdict
+    from florist.common.audit.statistics import Estimate
+    from florist.common.reports.html import Html
+    from florist.common.settings.training import Audit as Settings
+
+HEADS = ("attack", "over", "folded AUC", "TPR at 1% FPR", "")
+SCOPES: dict[Scope, str] = {"epochs": "all epochs", "batches": "last batches"}
+MARKS: dict[Verdict, str] = {"fine": "✓", "warn": "✗", "stop": "✗"}
+
+#: Points of a line; more cannot be seen.
+_POINTS = 40
+
+
+def table_rows(audits: list[Figures], settings: Settings) -> Iterator[tuple[str, ...]]:
+    """Each attack of these audits, the strongest first: texts below `HEADS`."""
+    for figures in audits:
+        for finding in sorted(figures.findings, key=lambda finding: -finding.auc.value):
+            yield (
+                finding.attack,
+                SCOPES[figures.over],
+                shown(finding.auc),
+                _percent(finding.tpr),
+                mark(finding, settings),
+            )
+
+
+def mark(finding: Finding, settings: Settings) -> str:
+    """Whether it is within our limits, and if not, above which."""
+    judged = verdict([finding], settings)
+    if judged == "fine":
+        return MARKS[judged]
+    keys = ", ".join(excess.key for excess in excesses([finding], settings, judged))
+    return f"{MARKS[judged]} {keys}"
+
+
+def _percent(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "\N{EN DASH}"
+    low, high = 100 * estimate.low, 100 * estimate.high
+    return f"{100 * estimate.value:.1f}% ({low:.1f}\N{EN DASH}{high:.1f})"
+
+
+def conclusion(record: AuditRecord) -> str:
+    """The whole run in a sentence."""
+    if not record.last:
+        return "No audit had enough rows to judge by."
+    what = {
+        "fine": "No attack was above our limits in any audit",
+        "warn": "An attack was above a limit of ours in some audit",
+        "stop": "An attack was above a limit at which the run is to stop",
+    }[record.verdict]
+    return f"{what} ({len(record.audits):,} so far)."
+
+
+def draw_audits(figure: Figure, record: AuditRecord) -> None:
+    """Folded AUC of each attack over the steps, with our limits."""
+    axes = figure.subplots()
+    attacks = dict.fromkeys(f.attack for audit in record.audits for f in audit.findings)
+    for attack, (number, marker) in zip(attacks, cycle(enumerate("os^Dv<>P", 1)), strict=False):
+        look: dict[str, Any] = {"color": COLOUR[f"line{number}"], "linewidth": 1.0}
+        axes.plot(*_line(record, attack, "batches"), linestyle=":", marker=".", **look)
+        axes.plot(
+            *_line(record, attack, "epochs"), marker=marker, markersize=4, label=attack, **look
+        )
+    for key in ("warn_above", "stop_above"):
+        limit = getattr(record.settings, key)
+        if limit is not None:
+            axes.axhline(limit, color=COLOUR["muted"], linestyle="--", linewidth=0.9)
+            place = (1, limit)
+            axes.annotate(key, place, xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    axes.set_xlabel("step")
+    axes.set_ylabel("folded AUC")
+    axes.set_ylim(0.49, max(0.71, axes.get_ylim()[1]))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    if attacks:
+        figure.legend(loc="outside right upper")
+
+
+def _line(record: AuditRecord, attack: str, over: Scope) -> tuple[list[int], list[float]]:
+    """Steps and figures of one attack, thinned out."""
+    points = [
+        (audit.step, finding.auc.value)
+        for audit in record.audits
+        if audit.over == over
+        for finding in audit.findings
+        if finding.attack == attack
+    ]
+    shown_ones = points[:: max(-(-len(points) // _POINTS), 1)]
+    return [step for step, _ in shown_ones], [value for _, value in shown_ones]
+
+
+def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
+    """Part of a report; None where there is nothing to show."""
+    if record is None or not record.last:
+        return None
+    newest = record.last[0]
+    strongest = newest.strongest
+    assert strongest is not None
+    kind = "labels" if record.role == "active" else "features"
+    cards = tag(
+        "dl",
+        card("verdict", MARKS[record.verdict], conclusion(record)),
+        card("strongest attack", f"{strongest.auc.value:.2f}", f"{strongest.attack}, folded AUC"),
+        class_="cards",
+    )
+    told = tag(
+        "p",
+        f"While it trained, this party attacked what it sent, as {peer} could: how well do real "
+        f"{kind} stand out from synthetic ones? 0.5 is chance, 1 is certainty; in brackets is the "
+        f"95% interval. By {record.followed:,} UIDs in all epochs, and by the last batches before "
+        f"an audit. {peer} was told nothing of it.",
+    )
+    plot = picture(
+        "self-audit",
+        "Folded AUC of each attack after each audit: marked lines are of all epochs so far, dotted "
+        "ones of the last batches; dashed are our limits.",
+        f"Line plot of the folded AUC of each attack over {len(record.audits):,} audits; the "
+        "newest figures are in the table below.",
+        lambda figure: draw_audits(figure, record),
+        width=6.6,
+        height=2.8,
+    )
+    return markup(cards, told, plot, figures_table(HEADS, table_rows(record.last, record.settings)))

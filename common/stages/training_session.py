@@ -1,0 +1,154 @@
+"""Training with a peer at the other end of a link: open the run, train, hold the result.
+
+Knows neither files nor gRPC: the command, the tests and simulations all come through here.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from florist.common.audit.self_audit import Beginning, begin_audit
+from florist.common.core import allocator as freed_memory
+from florist.common.core.errors import ConfigurationError
+from florist.common.synthetic.secret_draws import SecretDraws
+from florist.common.training.history import History
+from florist.common.training.loop import Half, Run, train
+from florist.common.training.run_handshake import TRAINING, Resumable, open_run
+from florist.common.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from florist.common.audit.findings import AuditRecord
+    from florist.common.audit.self_audit import AuditPlan
+    from florist.common.core.progress import Progress
+    from florist.common.core.roles import RoleName
+    from florist.common.training.run_checkpoints import RunCheckpoints
+    from florist.common.training.setup import HalfSetup
+    from florist.common.transport.channel import Channel, Link
+
+
+log = logging.getLogger("florist.train")
+
+
+def _nothing(history: History) -> None:
+    """Nobody watches."""
+
+
+def _go_on(done: int) -> None:
+    """Nobody audits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RunSetup:
+    """All that a run is made from, besides the half."""
+
+    union_sha256: bytes
+    store: RunCheckpoints
+    #: Of agreement, union and table: a checkpoint of another is refused.
+    identity: dict[str, str]
+    #: Fixed in experiments; None takes the operating system's randomness.
+    seed: int | None = None
+    on_checkpoint: Callable[[History], None] = _nothing
+    #: Whether and how we audit what we send; None for not at all.
+    audit: AuditPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trained:
+    """A finished run."""
+
+    half: Half[Any]
+    run: Run
+    #: What we found about ourselves, if we looked.
+    audit: AuditRecord | None = None
+
+
+def train_with_peer(
+    link: Link,
+    role: RoleName,
+    make_half: Callable[[HalfSetup, Channel, Run], Half[Any]],
+    half_setup: HalfSetup,
+    run_setup: RunSetup,
+    progress: Progress,
+) -> Trained:
+    """Open a run with the peer, or go on with one, and train to its end.
+
+    Raises:
+        ConfigurationError: the checkpoints are of another agreement or table.
+        StoppedByPolicy: the self-audit found more than its plan allows.
+    """
+    agreement = half_setup.parts.agreement
+    have = resumable(run_setup)
+    channel = link.channel(TRAINING)
+    draws = SecretDraws.fresh() if run_setup.seed is None else SecretDraws.from_seed(run_setup.seed)
+    opened = open_run(
+        channel,
+        role,
+        run_setup.union_sha256,
+        have=have,
+        nonce=None if run_setup.seed is None else draws.derive("nonce").secret,
+    )
+    checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
+    if checkpoint is not None:
+        log.info("going on from step %d", opened.first_step)
+        draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
+    schedule = Schedule(
+        opened.seed,
+        half_setup.parts.train.sizes.union,
+        agreement.batch_size,
+        agreement.epochs,
+    )
+    audit = begin_audit(
+        run_setup.audit,
+        Beginning(
+            role,
+            half_setup.parts,
+            schedule,
+            draws,
+            opened.first_step,
+            run_setup.union_sha256,
+            opened.resumed,
+        ),
+    )
+    run = Run(
+        schedule=schedule,
+        draws=draws,
+        history=History.from_json(checkpoint.facts["history"]) if checkpoint else History(),
+        store=run_setup.store,
+        checkpoint_every=agreement.checkpoint_every,
+        identity=run_setup.identity,
+        on_checkpoint=run_setup.on_checkpoint,
+        after_step=audit.after_step if audit else _go_on,
+        audit=audit.record if audit else None,
+    )
+    half = make_half(half_setup, audit.watch(channel) if audit else channel, run)
+    if checkpoint is None:
+        run_setup.store.clear()
+    else:
+        half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
+    with closing(half), freed_memory.kept(), progress.step("training") as step:
+        train(half, run, opened.first_step, step)
+    return Trained(half, run, audit.record if audit else None)
+
+
+def resumable(setup: RunSetup) -> Resumable | None:
+    """The run that is on disk, if any, which must be ours to go on with.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    steps = setup.store.steps()
+    if not steps:
+        return None
+    newest = setup.store.load(max(steps))
+    for what, ours in setup.identity.items():
+        if newest.facts["identity"].get(what) != ours:
+            raise ConfigurationError(
+                f"the checkpoints in {setup.store.directory} are of another {what}; restore it, "
+                "or start anew with --force"
+            )
+    return Resumable(bytes.fromhex(newest.facts["seed"]), steps)

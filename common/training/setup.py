@@ -1,0 +1,29 @@
+"""What a party's half of the model is built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from florist.common.settings.training import Model, Optimiser
+    from florist.common.synthetic.secret_draws import SecretDraws
+    from florist.common.training.parts import TrainingParts
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HalfSetup:
+    """All that a party's half is made from."""
+
+    parts: TrainingParts
+    #: Columns of the party's features; 0 and none without features.
+    numeric: int
+    cardinalities: tuple[int, ...]
+    model: Model
+    optimiser: Optimiser
+    #: That compute, this one included.
+    processes: int = 1
+
+    def seed(self, draws: SecretDraws) -> int:
+        """Of the first weights: as secret as the run's other draws."""
+        return int.from_bytes(draws.derive("weights").secret)

@@ -1,0 +1,47 @@
+"""How many requests a peer may have open at once."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from florist.common.transport.refusal import RefusalReason, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Slots:
+    """So many at once, and no queue: one more is refused."""
+
+    def __init__(self, count: int, what: str) -> None:
+        self.count = count
+        self._what = what
+        self._taken = 0
+        self._lock = Lock()
+
+    @property
+    def taken(self) -> int:
+        return self._taken
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Hold a slot.
+
+        Raises:
+            Refused: all are taken.
+        """
+        with self._lock:
+            if self._taken >= self.count:
+                raise Refused(
+                    RefusalReason.OVER_LIMIT,
+                    f"{self.count} {self._what} at once are the limit",
+                    1.0,
+                )
+            self._taken += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._taken -= 1

@@ -1,0 +1,84 @@
+"""What the demo's model is compared with: runs that need the truth, so simulations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.settings.config import load_config
+from florist.common.training.history import EpochFigures, History
+from florist.experiments.methods import METHODS
+from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.common.session.run_directory import RunDirectory
+    from florist.common.settings.config import PartyConfig
+    from florist.experiments.click_data import ClickData, Split
+    from florist.experiments.sample_data import ClickSample
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A way of training, how many rows had both a real label and real features, and its test."""
+
+    name: str
+    real_rows: int
+    auc: float
+    ace: float
+
+
+def compare(directory: Path, sample: ClickSample, finished: RunDirectory) -> list[Comparison]:
+    """Both baselines and the paper's FLORIST by simulation, beside the run that finished."""
+    config = load_config(directory / "passive.yml")
+    data, who = sample.data()
+    everyone = who_holds_all(data, who)
+    union = Holdings(who.active, who.passive)
+    paper = METHODS["florist-paper"].agreement
+    rows = [
+        _simulated("baseline-full: everything, to both", data, who, everyone, config, {}),
+        _simulated("baseline-partial: the intersection", data, who, union.shared, config, {}),
+        _simulated("FLORIST as in the paper", data, who, union, config, paper),
+    ]
+    history = History.from_json(finished.load_history())
+    rows.append(_row("FLORIST, default (the run above)", len(who.shared), history.epochs[-1]))
+    return rows
+
+
+def who_holds_all(data: ClickData, who: Split) -> Holdings:
+    """Both parties with everybody but the test people."""
+    train = np.setdiff1d(np.arange(len(data)), who.test)
+    return Holdings(train, train)
+
+
+def _simulated(
+    name: str,
+    data: ClickData,
+    who: Split,
+    holdings: Holdings,
+    config: PartyConfig,
+    changes: dict[str, object],
+) -> Comparison:
+    fitted = Preprocessing.fit(data.raw(holdings.passive), config.data.preprocessing)
+    agreement = config.agreement.training
+    settings = SimulationSettings(
+        type(agreement).model_validate(agreement.model_dump() | changes),
+        config.model,
+        config.optimiser,
+    )
+    everyone = np.arange(len(data))
+    world = World(fitted.transform(data.raw(everyone)), data.labels, fitted.cardinalities)
+    test = World(fitted.transform(data.raw(who.test)), data.labels[who.test], fitted.cardinalities)
+    active, _ = simulate(world, holdings, test, settings)
+    real = len(np.intersect1d(holdings.active, holdings.passive))
+    return _row(name, real, active.run.history.epochs[-1])
+
+
+def _row(name: str, real_rows: int, figures: EpochFigures) -> Comparison:
+    assert figures.auc is not None
+    assert figures.ace is not None
+    return Comparison(name, real_rows, figures.auc, figures.ace)

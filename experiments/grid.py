@@ -1,0 +1,296 @@
+"""A grid of trials: every method at every ratio, seed and setting, on all cores.
+
+Each finished trial is a file of its own, named by a digest of all that determines its figures. So a
+grid that was stopped, or that was enlarged, runs only what is not there yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import product
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic import field_validator as check_field
+
+from florist.common.core.errors import ConfigurationError, FloristError
+from florist.common.settings.agreement import Section
+from florist.common.settings.config import PreprocessingSettings
+from florist.common.settings.training import Model
+from florist.experiments.methods import METHODS, Method
+from florist.experiments.people import PeopleSettings, load_people
+from florist.experiments.results import ResultStore
+from florist.experiments.trial import Audit, Trial, TrialResult, run_trial, trial_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from florist.common.core.progress import Progress
+    from florist.experiments.people import People
+
+log = logging.getLogger("florist.simulate")
+
+Numbers = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+Rates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
+
+
+class MethodSettings(Section):
+    """A method by its name, or a new one: another, with changes."""
+
+    name: str = Field(min_length=1, description="A known method, or what to call a new one.")
+    base: str | None = Field(default=None, description="The known method that it changes.")
+    agreement: dict[str, object] = Field(
+        default={}, description="Keys of agreement.training that it changes."
+    )
+    epochs: Numbers | None = Field(default=None, description="In place of the grid's.")
+    batch_size: Numbers | None = Field(default=None, description="In place of the grid's.")
+    learning_rate: Rates | None = Field(default=None, description="In place of the grid's.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _makes_a_method(self) -> Self:
+        if self.base is None and self.agreement:
+            raise ValueError(
+                "to change the agreement, give a new `name`, and `base`: what it is of"
+            )
+        if self.base is not None and self.name in METHODS.names:
+            raise ValueError(f"{self.name!r} is a known method; take a new `name`")
+        try:
+            self.method  # noqa: B018 - it is checked as it is made
+        except ConfigurationError as error:
+            raise ValueError(error.reason) from None
+        except ValidationError as error:
+            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
+        return self
+
+    @property
+    def method(self) -> Method:
+        if self.base is None:
+            return METHODS[self.name]
+        return METHODS[self.base].but(self.name, **self.agreement)
+
+
+class Ratio(Section):
+    """Which part of the people each party lacks."""
+
+    alpha: float = Field(ge=0, lt=1, description="Part of the people without features.")
+    beta: float = Field(ge=0, lt=1, description="Part of the people without a label.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alike(cls, value: object) -> object:
+        return {"alpha": value, "beta": value} if isinstance(value, int | float) else value
+
+
+class GridConfig(Section):
+    """All trials of a grid: each method, ratio, seed and setting with each other."""
+
+    data: PeopleSettings = Field(description="The people.")
+    methods: list[MethodSettings] = Field(
+        min_length=1, description="What to compare: names, or new methods with `name` and `base`."
+    )
+    ratios: list[Ratio] = Field(
+        min_length=1, description="Who lacks how many: `alpha` and `beta`, or one number for both."
+    )
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(
+        default=[0], description="Each repeats everything with other random choices."
+    )
+    epochs: Numbers = Field(default=[1], description="Passes over the union.")
+    batch_size: Numbers = Field(default=[1024], description="UIDs per step.")
+    learning_rate: Rates = Field(default=[1e-3], description="Of both parties.")
+    lacked_by_both: Literal["absent", "dummies"] = Field(
+        default="absent",
+        description="People whom both lack: absent, as after a union, or dummies, as in the paper.",
+    )
+    preprocessing: PreprocessingSettings = Field(
+        default=PreprocessingSettings(min_count=10, scaling="log"),
+        description="How features become what a model takes.",
+    )
+    model: Model = Field(default=Model(), description="Of both parties.")
+    audit: Audit | None = Field(default=Audit(), description="The attacks; null: none.")
+    choose_by: Literal["auc", "ace", "log_loss"] = Field(
+        default="auc",
+        description="Figure of the validation people (auc, ace or log_loss) by which a method's "
+        "best setting is chosen.",
+    )
+
+    @check_field("methods")
+    @classmethod
+    def _have_names(cls, methods: list[MethodSettings]) -> list[MethodSettings]:
+        names = [method.name for method in methods]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"names {twice[0]!r} twice; keep one")
+        return methods
+
+    def trials(self) -> list[Trial]:
+        """Seed by seed, so that a grid that is stopped has whole comparisons."""
+        return [
+            Trial(
+                method=settings.method,
+                # Who has everything lacks nothing, whatever the ratio.
+                alpha=0.0 if settings.method.who == "everybody" else ratio.alpha,
+                beta=0.0 if settings.method.who == "everybody" else ratio.beta,
+                seed=seed,
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                lacked_by_both=self.lacked_by_both,
+                min_count=self.preprocessing.min_count,
+                scaling=self.preprocessing.scaling,
+                model=self.model,
+            )
+            for seed, settings in product(self.seeds, self.methods)
+            for ratio in (self.ratios[:1] if settings.method.who == "everybody" else self.ratios)
+            for epochs, batch_size, learning_rate in product(
+                settings.epochs or self.epochs,
+                settings.batch_size or self.batch_size,
+                settings.learning_rate or self.learning_rate,
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A trial that could not be run to its end."""
+
+    trial: Trial
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{described(self.trial)}: {self.reason}"
+
+
+def described(trial: Trial) -> str:
+    """A trial in one line."""
+    return (
+        f"{trial.method.name}, alpha {trial.alpha:g}, beta {trial.beta:g}, {trial.epochs} epochs, "
+        f"batch {trial.batch_size}, rate {trial.learning_rate:g}, seed {trial.seed}"
+    )
+
+
+def run_trials(
+    data: PeopleSettings,
+    trials: Sequence[Trial],
+    audit: Audit | None,
+    folder: Path,
+    jobs: int,
+    progress: Progress,
+) -> tuple[list[TrialResult], list[Failure]]:
+    """Run those that `folder` does not hold yet; all results in order, and what failed.
+
+    Args:
+        data: the people of all trials.
+        trials: none twice.
+        audit: None skips the attacks.
+        folder: where results are kept.
+        jobs: processes; 1 runs all in this one.
+        progress: counts trials.
+
+    Raises:
+        ConfigurationError: the data cannot be used.
+    """
+    store = ResultStore(folder)
+    people_digest = data.digest()
+    digests = [trial_digest(people_digest, trial, audit) for trial in trials]
+    todo = [
+        _Job(trial, audit, digest, folder)
+        for trial, digest in zip(trials, digests, strict=True)
+        if store.load(digest) is None
+    ]
+    log.info("%d trials, of which %d are done", len(trials), len(trials) - len(todo))
+    failures: list[Failure] = []
+    if todo:
+        people = load_people(data)  # also with other processes: data that cannot be used end here
+        with progress.step("trials") as step:
+            step.expect(len(todo))
+            for failure in _here(people, todo) if jobs == 1 else _in_processes(data, todo, jobs):
+                if failure is not None:
+                    log.error("%s", failure)
+                    failures.append(failure)
+                step.advance(1)
+    found = (store.load(digest) for digest in digests)
+    return [result for result in found if result is not None], failures
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    trial: Trial
+    audit: Audit | None
+    digest: str
+    folder: Path
+
+    def run(self, people: People) -> Failure | None:
+        """Run and keep the result; what goes wrong ends this trial only."""
+        try:
+            ResultStore(self.folder).save(self.digest, run_trial(people, self.trial, self.audit))
+        except FloristError as error:
+            return Failure(self.trial, error.reason)
+        except Exception as error:  # noqa: BLE001 - the other trials go on, and the grid tells
+            return Failure(self.trial, f"{type(error).__name__}: {error}")
+        return None
+
+
+def _here(people: People, jobs: Sequence[_Job]) -> Iterator[Failure | None]:
+    return (job.run(people) for job in jobs)
+
+
+def _in_processes(
+    data: PeopleSettings, jobs: Sequence[_Job], processes: int
+) -> Iterator[Failure | None]:
+    """In the order in which they end."""
+    with ProcessPoolExecutor(
+        min(processes, len(jobs)),
+        # Not forked: the threads of torch and Arrow do not survive it.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_set_up_worker,
+        initargs=(data,),
+    ) as pool:
+        waiting = {pool.submit(_work, job): job for job in jobs}
+        try:
+            while waiting:
+                for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    job = waiting.pop(done)
+                    error = done.exception()
+                    yield (
+                        done.result()
+                        if error is None
+                        else Failure(
+                            job.trial, f"its process ended ({error}); is there enough memory?"
+                        )
+                    )
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+#: Of a worker process.
+_people: People
+
+
+def _set_up_worker(data: PeopleSettings) -> None:
+    global _people  # noqa: PLW0603 - loaded once per process, not once per trial
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all: none goes on with its trial
+    Thread(target=_end_with_parent, daemon=True).start()
+    _people = load_people(data)
+
+
+def _end_with_parent() -> None:
+    """A grid that is killed leaves no workers behind."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _work(job: _Job) -> Failure | None:
+    return job.run(_people)

@@ -1,0 +1,109 @@
+"""The ways of training that are compared, by name: the paper's, its baselines, and the default.
+
+A name of the paper's stands for what the paper does: all rows are learned from, synthetic data are
+drawn anew in each epoch, embeddings are sent as they are, and the last weights count. What
+`default` stands for is whatever the agreement's defaults are.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, Literal, get_args
+
+from pydantic import Field, ValidationError
+from pydantic import field_validator as check_field
+
+from florist.common.core.registry import Registry
+from florist.common.settings.agreement import (
+    FeatureStrategyName,
+    LabelStrategyName,
+    Section,
+    TrainingAgreement,
+)
+
+#: Who is trained on: the union, as by both parties; everybody; or those whom both have.
+Who = Literal["union", "everybody", "shared"]
+
+#: Keys of the agreement that a trial sets itself.
+SET_BY_TRIAL = ("classes", "epochs", "batch_size", "cut_width", "checkpoint_every", "test_table")
+
+
+class Method(Section):
+    """A name, and what it changes in the agreement's defaults."""
+
+    name: str = Field(min_length=1, description="What results call it.")
+    agreement: dict[str, Any] = Field(
+        default={}, description="Keys of agreement.training that differ from their defaults."
+    )
+    who: Who = Field(
+        default="union", description="Who is trained on: union, everybody, or shared people only."
+    )
+    label_shift: bool = Field(
+        default=False,
+        description="Whether predictions are divided by the part of UIDs with a real label, which "
+        "is all the calibration that FLORIST-vanilla has. For two classes.",
+    )
+
+    @check_field("agreement")
+    @classmethod
+    def _is_an_agreement(cls, changes: dict[str, Any]) -> dict[str, Any]:
+        if taken := [key for key in SET_BY_TRIAL if key in changes]:
+            raise ValueError(f"cannot set {taken[0]}: that is the trial's")
+        try:
+            TrainingAgreement.model_validate(changes)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            raise ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        return changes
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether no synthetic data are in it, so that there is nothing to find out."""
+        return self.who != "union"
+
+    def but(self, name: str, **changes: Any) -> Method:  # noqa: ANN401 - any key of the agreement
+        """The same with other changes on top, key by key."""
+        return self.model_validate(
+            self.model_dump() | {"name": name, "agreement": _merged(self.agreement, changes)}
+        )
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        below = base.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            merged[key] = _merged(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+#: What all of the paper's methods have in common.
+AS_IN_THE_PAPER = {
+    "labels": {"strategy": "label-majority"},
+    "features": {"strategy": "fea-sampling"},
+    "calibration": "none",
+    "sticky": False,
+    "masking": False,
+    "embedding_noise": 0.0,
+    "averaging": False,
+}
+_SUFFIXES = {"": "none", "-tr": "train", "-te": "test"}
+
+METHODS: Registry[Method] = Registry("method")
+
+_PAPER = Method(name="paper", agreement=AS_IN_THE_PAPER)
+METHODS.register(Method(name="default"))
+METHODS.register(_PAPER.but("florist-paper", calibration="train"))
+METHODS.register(Method(name="florist-vanilla", agreement=AS_IN_THE_PAPER, label_shift=True))
+for _strategy, (_suffix, _when) in product(get_args(LabelStrategyName), _SUFFIXES.items()):
+    METHODS.register(
+        _PAPER.but(_strategy + _suffix, labels={"strategy": _strategy}, calibration=_when)
+    )
+for _strategy, (_suffix, _when) in product(get_args(FeatureStrategyName), _SUFFIXES.items()):
+    METHODS.register(
+        _PAPER.but(_strategy + _suffix, features={"strategy": _strategy}, calibration=_when)
+    )
+METHODS.register(Method(name="baseline-full", agreement=AS_IN_THE_PAPER, who="everybody"))
+METHODS.register(Method(name="baseline-partial", agreement=AS_IN_THE_PAPER, who="shared"))

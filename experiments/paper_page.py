@@ -1,0 +1,305 @@
+"""The reproduction on one page: what was measured beside what the paper reports, and plots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from florist.common.reports.html import (
+    Html,
+    card,
+    facts_table,
+    figures_table,
+    markup,
+    page,
+    tag,
+    titled_section,
+)
+from florist.experiments.claims import check_all
+from florist.experiments.explanations import differences, mechanism
+from florist.experiments.paper_figures import (
+    AUC_CHANGES,
+    DROPS,
+    FEATURE_ATTACKS,
+    LABEL_ATTACKS,
+    SAMPLES,
+    TABLE_RATIO,
+)
+from florist.experiments.paper_results import Figure, NotMeasured
+from florist.experiments.plots import as_picture, plots_of
+from florist.experiments.recipes import (
+    FLORIST,
+    FULL,
+    METHODS,
+    PARTIAL,
+    SCALES,
+    Condition,
+    Kind,
+    Lacking,
+    sampled_labels,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from florist.experiments.claims import Verdict
+    from florist.experiments.explanations import DataFacts
+    from florist.experiments.paper_figures import DatasetName
+    from florist.experiments.paper_results import Results, What
+    from florist.experiments.recipes import Recipe
+
+ABSENT = "\N{EN DASH}"
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """All that the page tells of."""
+
+    #: A key of `SCALES`.
+    scale: str
+    data: Mapping[DatasetName, DataFacts]
+    recipes: Sequence[Recipe]
+    results: Results
+    release: str
+
+
+def render(study: Study) -> str:
+    """The whole page; the same study gives the same text."""
+    title = "The paper's tables and figures, measured again"
+    sections = [titled_section("The paper's conclusions", _claims(study))]
+    for recipe in study.recipes:
+        heading = f"{recipe.dataset.capitalize()}, {recipe.source}: {recipe.shows}"
+        sections.append(titled_section(heading, _recipe(recipe, study)))
+    sections.append(titled_section("How it was measured", _settings(study)))
+    return page(title, _header(title, study), *sections)
+
+
+def _header(title: str, study: Study) -> Html:
+    told = (
+        "Vertical Federated Learning without Revealing Intersection Membership · "
+        f"FLORIST {study.release} · scale {study.scale}"
+    )
+    cards = [
+        card(
+            facts.dataset.capitalize(),
+            f"{facts.rows:,} rows",
+            f"to train on, {facts.test_rows:,} for tests, of {facts.source}; "
+            f"{facts.positive_rate:.1%} positive",
+        )
+        for facts in study.data.values()
+    ]
+    return tag(
+        "header",
+        tag("h1", title),
+        tag("p", told, class_="muted"),
+        tag("dl", *cards, class_="cards"),
+    )
+
+
+def _settings(study: Study) -> Html:
+    scale = SCALES[study.scale]
+    facts = {
+        "ratios of synthetic data": ", ".join(map(str, scale.ratios)),
+        "seeds": f"{scale.seeds}"
+        + ("; figures are means ± standard deviations" if scale.seeds > 1 else ""),
+        "epochs, batch": f"{scale.epochs}, {scale.batch_size:,}",
+        "optimiser": f"Adam, learning rate {scale.learning_rate:g}",
+        "model": "embeddings of width 4; 128, 128 | 128, 128 units; cut at |",
+        "categories, numbers": f"in at least {scale.min_count} rows; {scale.scaling} scale",
+        "attack AUC": "spectral attack on each batch, mean over all batches and epochs; not folded",
+        "synthetic data": "drawn anew in each epoch, learned from as if they were real",
+    }
+    return facts_table(facts)
+
+
+# --- conclusions ---
+
+
+def _claims(study: Study) -> Html:
+    checked = check_all(study.results)
+    verdicts = [verdict for _, found in checked for verdict in found.values()]
+    held = sum(verdict.holds is True for verdict in verdicts)
+    known = sum(verdict.holds is not None for verdict in verdicts)
+    head = tag("tr", *(tag("th", text) for text in ("", "the paper's conclusion", "measured here")))
+    rows = [
+        tag(
+            "tr",
+            tag("td", _mark(verdict), class_=_class(verdict)),
+            tag(
+                "td",
+                claim.text,
+                tag("br"),
+                tag("span", f"{dataset.capitalize()}, {claim.where}", class_="muted"),
+            ),
+            tag("td", verdict.evidence),
+        )
+        for claim, found in checked
+        for dataset, verdict in found.items()
+        if verdict.holds is not None
+    ]
+    summary = f"{held} of {known} hold here."
+    if missing := len(verdicts) - known:
+        summary += f" {missing} were not measured."
+    return markup(
+        tag("p", summary, " Comparable and similar are taken as within 0.02."),
+        tag("table", tag("thead", head), tag("tbody", *rows), class_="claims"),
+    )
+
+
+def _mark(verdict: Verdict) -> str:
+    return "\N{CHECK MARK}" if verdict.holds else "\N{BALLOT X}"
+
+
+def _class(verdict: Verdict) -> str:
+    return "holds" if verdict.holds else "fails"
+
+
+# --- tables and figures ---
+
+
+def _recipe(recipe: Recipe, study: Study) -> Html:
+    scale, facts = SCALES[study.scale], study.data[recipe.dataset]
+    results = study.results
+    table = {
+        Kind.attack_table: _attacks,
+        Kind.change_table: _change,
+        Kind.samples_table: _samples,
+        Kind.utility: _utility,
+        Kind.convergence: _convergence,
+    }[recipe.kind](recipe, results)
+    pictures = [as_picture(plot) for plot in plots_of(recipe, results)]
+    grid = tag("div", *pictures, class_="grid") if pictures else markup()
+    changed = differences(facts, scale)
+    why = tag("p", f"{changed} {mechanism(recipe, facts, scale)}") if changed else markup()
+    return markup(grid, table, why)
+
+
+def _attacks(recipe: Recipe, results: Results) -> Html:
+    papers = {Lacking.labels: LABEL_ATTACKS, Lacking.features: FEATURE_ATTACKS}[recipe.lacking]
+    rows = []
+    for method, paper in papers[recipe.dataset].items():
+        condition = Condition(recipe.dataset, recipe.lacking, method, TABLE_RATIO)
+        measured = results.find(condition, "attack_auc")
+        leak = results.find(condition, "leak")
+        strongest = ABSENT
+        if leak is not None:
+            strongest = f"{leak.value:.3f} ({results.trials(condition)[0].leak_by})"
+        folded = ABSENT if measured is None else f"{measured.folded:.4f}"
+        rows.append(
+            [method, *_beside(measured, paper), folded, f"{max(paper, 1 - paper):.4f}", strongest]
+        )
+    heads = [
+        f"{recipe.lacking.symbol} = {TABLE_RATIO}",
+        *_HEADS,
+        "folded, here",
+        "folded, paper",
+        "strongest of all attacks, folded",
+    ]
+    return figures_table(heads, rows)
+
+
+def _change(recipe: Recipe, results: Results) -> Html:
+    papers = AUC_CHANGES[recipe.dataset]
+    measured = results.on(recipe.dataset, Lacking.both).changes(FLORIST)
+    rows = []
+    for ratio in sorted({*papers, *measured}):
+        change = measured.get(ratio)
+        aucs = [
+            _cell(results.find(Condition(recipe.dataset, Lacking.both, method, ratio), "auc"))
+            for method in (FLORIST, PARTIAL)
+        ]
+        paper = papers.get(ratio)
+        difference = None if change is None or paper is None else change - paper
+        rows.append([f"{ratio}", *(_percent(v) for v in (change, paper, difference)), *aucs])
+    heads = [recipe.lacking.symbol, *_HEADS, "AUC of FLORIST", "AUC of baseline-partial"]
+    return figures_table(heads, rows)
+
+
+def _samples(recipe: Recipe, results: Results) -> Html:
+    rows = []
+    for number, paper in SAMPLES.items():
+        condition = sampled_labels(recipe.dataset, number)
+        auc, attack = (results.find(condition, what) for what in _AUCS)
+        rows.append([f"{number}", *_beside(auc, paper.auc), *_beside(attack, paper.attack_auc)])
+    heads = [f"AUC, {head}" for head in _HEADS] + [f"attack AUC, {head}" for head in _HEADS]
+    return figures_table(["labels averaged", *heads], rows)
+
+
+def _utility(recipe: Recipe, results: Results) -> Html:
+    group = results.on(recipe.dataset, recipe.lacking)
+    ratios = results.ratios(recipe.dataset, recipe.lacking, PARTIAL)
+    rows = []
+    for what in ("auc", "ace"):
+        for method in (FULL, PARTIAL, *METHODS[recipe.lacking]):
+            cells = []
+            for ratio in ratios:
+                try:
+                    cells.append(f"{group(what, method, ratio):.4f}")
+                except NotMeasured:
+                    cells.append(ABSENT)
+            rows.append([f"{method}, {what.upper()}", *cells])
+    numbers = figures_table(["", *(f"{recipe.lacking.symbol} = {r}" for r in ratios)], rows)
+    details = tag("details", tag("summary", "The same in numbers"), numbers)
+    named = [
+        drop
+        for drop in DROPS
+        if drop.dataset == recipe.dataset
+        and drop.method in (PARTIAL, *METHODS[recipe.lacking])
+        # The text names the fall of baseline-partial where it speaks of labels.
+        and (drop.method != PARTIAL or recipe.lacking is Lacking.labels)
+    ]
+    if not named:
+        return markup(tag("p", _NO_NUMBERS), details)
+    rows = []
+    for drop in named:
+        what = f"{drop.method} against {drop.baseline}, {recipe.lacking.symbol} = {drop.ratio}"
+        try:
+            change = group.change(drop.method, drop.ratio, drop.baseline)
+        except NotMeasured:
+            rows.append([what, ABSENT, _percent(-drop.percent), ABSENT])
+        else:
+            values = (change, -drop.percent, change + drop.percent)
+            rows.append([what, *map(_percent, values)])
+    return markup(
+        tag("p", _NO_NUMBERS, " Its text names these changes of the AUC:"),
+        figures_table(["", *_HEADS], rows),
+        details,
+    )
+
+
+def _convergence(recipe: Recipe, results: Results) -> Html:
+    rows = []
+    for ratio in results.ratios(recipe.dataset, recipe.lacking, FLORIST):
+        condition = Condition(recipe.dataset, recipe.lacking, FLORIST, ratio)
+        for figures in results.trials(condition)[0].epochs:
+            cells = (figures.loss, figures.log_loss, figures.auc, figures.ace)
+            shown = (ABSENT if cell is None else f"{cell:.4f}" for cell in cells)
+            rows.append([f"{ratio}", f"{figures.epoch + 1}", *shown])
+    heads = [recipe.lacking.symbol, "epoch", "training loss", "test loss", "test AUC", "test ACE"]
+    numbers = figures_table(heads, rows)
+    details = tag("details", tag("summary", "The same in numbers"), numbers)
+    return markup(tag("p", _NO_NUMBERS), details)
+
+
+# --- numbers ---
+
+_HEADS = ("here", "paper", "difference")
+_AUCS: tuple[What, What] = ("auc", "attack_auc")
+_NO_NUMBERS = "The paper prints this as a picture, without numbers."
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return ABSENT
+    spread = "" if figure.spread is None else f" ± {figure.spread:.4f}"
+    return f"{figure.value:.4f}{spread}"
+
+
+def _beside(figure: Figure | None, paper: float) -> Iterable[str]:
+    """Ours, the paper's, and how much ours is higher."""
+    difference = ABSENT if figure is None else f"{figure.value - paper:+.4f}"
+    return _cell(figure), f"{paper:.4f}", difference
+
+
+def _percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:+.2f}%"

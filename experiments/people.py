@@ -1,0 +1,200 @@
+"""The people of an experiment: where their data come from, and who is held out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+from pydantic import field_validator as check_field
+
+from florist.common.core.errors import ConfigurationError
+from florist.common.data.labels import read_labels
+from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.tables import RawTable, read_table
+from florist.common.settings.agreement import Section
+from florist.common.settings.config import PreprocessingSettings, Table
+from florist.experiments import click_data
+from florist.experiments.simulation import World
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from pydantic import ValidationInfo
+
+    Rows = npt.NDArray[np.int64]
+
+#: Raised when the same settings begin to give other people.
+VERSION = 1
+
+
+class Generated(Section):
+    """People who are made up: clicks on advertisements, of Criteo's form."""
+
+    people: int = Field(default=20_000, ge=100, description="How many.")
+    seed: int = Field(default=1, ge=0, description="Other numbers make up others.")
+
+
+class Split(Section):
+    """Who is held out, at random: settings are chosen by the one part and judged by the other."""
+
+    test: float = Field(default=0.1, gt=0, lt=1, description="Part of all people, to judge by.")
+    validation: float = Field(
+        default=0.1, ge=0, lt=1, description="Part of all people, to choose settings by; 0: none."
+    )
+    seed: int = Field(default=0, ge=0, description="Other numbers hold out others.")
+
+    @check_field("validation")
+    @classmethod
+    def _leaves_some(cls, validation: float, info: ValidationInfo) -> float:
+        if validation + info.data.get("test", 0) >= 1:
+            raise ValueError("must leave people for training: test and validation make less than 1")
+        return validation
+
+
+class PeopleSettings(Section):
+    """Where the data come from: `generated` or `table`."""
+
+    generated: Generated | None = Field(default=None, description="Made-up people.")
+    table: Table | None = Field(
+        default=None, description="A file with ID, label and features, as a party's `data.train`."
+    )
+    rows: int | None = Field(
+        default=None, ge=100, description="So many of the table's rows, at random; null: all."
+    )
+    classes: int = Field(default=2, ge=2, le=10_000, description="Number of classes of the label.")
+    active_columns: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Features that the active party has; the passive party has all others.",
+    )
+    split: Split = Field(default=Split(), description="Who is held out.")
+
+    def digest(self) -> str:
+        """Equal for the same people, split alike.
+
+        Raises:
+            ConfigurationError: the file cannot be read.
+        """
+        settings = self.model_dump_json(exclude={"table": {"path"}})
+        found = hashlib.sha256(f"florist/people/{VERSION}{settings}".encode())
+        if self.table is not None:
+            try:
+                with self.table.path.open("rb") as file:
+                    found.update(hashlib.file_digest(file, "sha256").digest())
+            except OSError as error:
+                raise ConfigurationError(
+                    f"{self.table.path}: cannot be read: {error.strerror or error}; mend "
+                    "data.table.path"
+                ) from None
+        return found.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class People:
+    """Everybody's features and labels; the three parts are rows, and share none."""
+
+    source: str
+    columns: pa.Table
+    labels: npt.NDArray[np.int64]
+    train: Rows
+    validation: Rows
+    test: Rows
+    active_columns: tuple[str, ...] = ()
+    classes: int = 2
+
+    @property
+    def held_out(self) -> Rows:
+        """Those to validate on, then those to test on."""
+        return np.concatenate([self.validation, self.test])
+
+    def worlds(
+        self, passive: Rows, active: Rows, settings: PreprocessingSettings
+    ) -> tuple[World, World]:
+        """Everybody, and those held out, as models take them.
+
+        Each party's preprocessing is fitted to its own rows for training, as in a real run.
+        """
+        theirs = [name for name in self.columns.column_names if name not in self.active_columns]
+        bottom = Preprocessing.fit(self._raw(theirs, passive), settings)
+        everyone = np.arange(len(self.labels))
+        world = World(
+            bottom.transform(self._raw(theirs, everyone)), self.labels, bottom.cardinalities
+        )
+        if self.active_columns:
+            own = list(self.active_columns)
+            tower = Preprocessing.fit(self._raw(own, active), settings)
+            world = World(
+                world.features,
+                self.labels,
+                bottom.cardinalities,
+                tower.transform(self._raw(own, everyone)),
+                tower.cardinalities,
+            )
+        return world, _only(world, self.held_out)
+
+    def _raw(self, names: list[str], rows: Rows) -> RawTable:
+        places = pa.array(rows)
+        columns = self.columns.select(names).take(places)
+        return RawTable.from_arrow(self.source, places.cast(pa.string()), columns)
+
+
+def _only(world: World, rows: Rows) -> World:
+    own = world.own_features
+    return World(
+        world.features.take(rows),
+        world.labels[rows],
+        world.cardinalities,
+        None if own is None else own.take(rows),
+        world.own_cardinalities,
+    )
+
+
+def load_people(settings: PeopleSettings) -> People:
+    """Read or make up everybody, and hold some out.
+
+    Raises:
+        ConfigurationError: names the key, file or column and the fix.
+    """
+    source, columns, labels = _data(settings)
+    random = np.random.default_rng(settings.split.seed)
+    order = random.permutation(len(labels))[: settings.rows]
+    cuts = np.cumsum(
+        [round(part * len(order)) for part in (settings.split.test, settings.split.validation)]
+    )
+    test, validation, train = (np.sort(part) for part in np.split(order, cuts))
+    for name, rows in (("test", test), ("validation", validation), ("training", train)):
+        if len(rows) and len(np.unique(labels[rows])) < settings.classes:
+            raise ConfigurationError(
+                f"{source}: among the {len(rows):,} people for {name} a class of the label is not "
+                "there; take more rows, or hold out more"
+            )
+    if unknown := [name for name in settings.active_columns if name not in columns.column_names]:
+        raise ConfigurationError(
+            f"data.active_columns: {source} has no feature {unknown[0]!r}; take it out"
+        )
+    if len(settings.active_columns) >= columns.num_columns:
+        raise ConfigurationError("data.active_columns: leaves the passive party no feature")
+    return People(
+        source,
+        columns,
+        labels,
+        train,
+        validation,
+        test,
+        settings.active_columns,
+        settings.classes,
+    )
+
+
+def _data(settings: PeopleSettings) -> tuple[str, pa.Table, npt.NDArray[np.int64]]:
+    if (settings.generated is None) == (settings.table is None):
+        raise ConfigurationError("data: give it one of `generated` and `table`")
+    if settings.generated is not None:
+        made = click_data.generate(settings.generated.people, settings.generated.seed)
+        return "made-up people", made.features, made.labels
+    assert settings.table is not None
+    raw = read_table(settings.table, "none")
+    return raw.source, raw.columns, read_labels(raw, settings.classes).classes

@@ -1,0 +1,271 @@
+"""Runs the recipes: conditions become trials, trials become what the paper's tables show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.release import RELEASE
+from florist.common.core.text import quoted
+from florist.common.settings.config import Table
+from florist.common.training.history import EpochFigures
+from florist.experiments.explanations import DataFacts
+from florist.experiments.grid import Failure, run_trials
+from florist.experiments.methods import METHODS
+from florist.experiments.paper_figures import TABLE_RATIO
+from florist.experiments.paper_page import Study, render
+from florist.experiments.paper_results import Measured, Results
+from florist.experiments.people import Generated, PeopleSettings, Split, load_people
+from florist.experiments.plots import plots_of, write_png
+from florist.experiments.recipes import (
+    DATASETS,
+    FULL,
+    PARTIAL,
+    SCALES,
+    Condition,
+    Lacking,
+    all_conditions,
+)
+from florist.experiments.results import write_tidy
+from florist.experiments.trial import Audit, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from florist.common.core.progress import Progress
+    from florist.common.core.roles import RoleName
+    from florist.experiments.methods import Method
+    from florist.experiments.paper_figures import DatasetName
+    from florist.experiments.recipes import Recipe, Scale
+    from florist.experiments.trial import TrialResult
+
+#: Intervals are not shown, so few samples do.
+EVERY_ATTACK, PAPERS_ATTACK = Audit(samples=20), Audit(attacks=[], samples=20)
+
+#: Points of a line of losses.
+STRETCHES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What there is afterwards."""
+
+    study: Study
+    failures: Sequence[Failure]
+    report: Path
+
+
+def reproduce(
+    recipes: Sequence[Recipe],
+    scale: str,
+    files: Mapping[DatasetName, Path],
+    output: Path,
+    jobs: int,
+    progress: Progress,
+) -> Outcome:
+    """Run what `output` does not hold yet, and write its page, pictures and table of all numbers.
+
+    Args:
+        recipes: which tables and figures.
+        scale: a key of `SCALES`.
+        files: data sets as published, or samples of them in that form; others are made up.
+        output: the folder.
+        jobs: trials at once.
+        progress: counts trials.
+
+    Raises:
+        ConfigurationError: data are missing or cannot be used.
+    """
+    results: list[TrialResult] = []
+    failures: list[Failure] = []
+    measured: list[tuple[Condition, Measured]] = []
+    data: dict[DatasetName, DataFacts] = {}
+    people = {
+        dataset: people_of(dataset, scale, files.get(dataset))
+        for dataset in DATASETS
+        if any(recipe.dataset == dataset for recipe in recipes)
+    }
+    for dataset, settings in people.items():
+        data[dataset] = _facts(dataset, settings)
+        needed = all_conditions((r for r in recipes if r.dataset == dataset), SCALES[scale])
+        for audit in (EVERY_ATTACK, PAPERS_ATTACK, None):
+            trials = {
+                trial.model_dump_json(): (condition, trial)
+                for condition in needed
+                if audit_of(condition, SCALES[scale]) is audit
+                for trial in trials_of(condition, SCALES[scale])
+            }
+            if not trials:
+                continue
+            found, failed = run_trials(
+                settings,
+                [trial for _, trial in trials.values()],
+                audit,
+                output / "trials",
+                jobs,
+                progress,
+            )
+            results += found
+            failures += failed
+            for result in found:
+                condition, _ = trials[result.trial.model_dump_json()]
+                measured.append((condition, measured_in(condition, result)))
+    study = Study(scale, data, recipes, Results(measured), RELEASE)
+    return Outcome(study, failures, _write(study, results, output))
+
+
+def _write(study: Study, results: Sequence[TrialResult], output: Path) -> Path:
+    report, pictures = output / "report.html", output / "plots"
+    try:
+        pictures.mkdir(parents=True, exist_ok=True)
+        write_tidy(results, output / "results.parquet")
+        for recipe in study.recipes:
+            for plot in plots_of(recipe, study.results):
+                write_png(plot, pictures)
+        report.write_text(render(study), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{output} cannot be written: {error.strerror or error}; name another with --output"
+        ) from None
+    return report
+
+
+# --- data ---
+
+
+def parse_files(texts: Sequence[str]) -> dict[DatasetName, Path]:
+    """From `criteo=FILE`, `avazu=FILE`.
+
+    Raises:
+        ConfigurationError: it says something else.
+    """
+    files: dict[DatasetName, Path] = {}
+    for text in texts:
+        name, _, path = text.partition("=")
+        dataset = next((known for known in DATASETS if known == name), None)
+        if dataset is None or not path:
+            raise ConfigurationError(
+                f"--data {quoted(text)}: write {' or '.join(f'{known}=FILE' for known in DATASETS)}"
+            )
+        files[dataset] = Path(path)
+    return files
+
+
+def people_of(dataset: DatasetName, scale: str, file: Path | None) -> PeopleSettings:
+    """Whom to train and test on.
+
+    Raises:
+        ConfigurationError: this scale needs a file.
+    """
+    rows = SCALES[scale].rows[dataset]
+    split = Split(test=0.1, validation=0.0)
+    if file is not None:
+        table = Table.model_validate({"path": file, "format": dataset})
+        return PeopleSettings(table=table, rows=rows, split=split)
+    if scale == "paper":
+        raise ConfigurationError(
+            f"the scale `paper` needs all of {dataset.capitalize()}: name its training file with "
+            f"--data {dataset}=FILE, leave its recipes out, or take --scale small"
+        )
+    generated = Generated(people=rows or 40_000, seed=1 + DATASETS.index(dataset))
+    return PeopleSettings(generated=generated, split=split)
+
+
+def _facts(dataset: DatasetName, settings: PeopleSettings) -> DataFacts:
+    people = load_people(settings)
+    used = np.concatenate([people.train, people.held_out])
+    return DataFacts(
+        dataset,
+        settings.table.path.name if settings.table else "generated clicks",
+        rows=len(people.train),
+        test_rows=len(people.test),
+        positive_rate=float(people.labels[used].mean()),
+        real=settings.table is not None,
+    )
+
+
+# --- trials ---
+
+
+def trials_of(condition: Condition, scale: Scale) -> list[Trial]:
+    """One per seed; the paper leaves people whom both parties lack in the training data."""
+    return [
+        Trial(
+            method=_method(condition),
+            alpha=condition.alpha,
+            beta=condition.beta,
+            seed=seed,
+            epochs=condition.epochs or scale.epochs,
+            batch_size=scale.batch_size,
+            learning_rate=scale.learning_rate,
+            lacked_by_both="dummies",
+            min_count=scale.min_count,
+            scaling=scale.scaling,
+        )
+        for seed in range(scale.seeds)
+    ]
+
+
+def _method(condition: Condition) -> Method:
+    method = METHODS[condition.method]
+    if condition.samples == 1:
+        return method
+    name = f"{method.name}, {condition.samples} labels"
+    return method.but(name, labels={"samples": condition.samples})
+
+
+def audit_of(condition: Condition, scale: Scale) -> Audit | None:
+    """How it is attacked, which depends on whether a table of the paper's lists its attack AUC."""
+    listed = (
+        condition.lacking is not Lacking.both
+        and condition.method not in {FULL, PARTIAL}
+        and condition.ratio == TABLE_RATIO
+    )
+    if scale.every_attack:
+        return EVERY_ATTACK if listed and condition.epochs is None else PAPERS_ATTACK
+    return PAPERS_ATTACK if listed else None
+
+
+#: Who attacks whom: labels are looked for in gradients, features in embeddings.
+_ATTACKER: Mapping[Lacking, RoleName] = {Lacking.labels: "passive", Lacking.features: "active"}
+
+
+def measured_in(condition: Condition, result: TrialResult) -> Measured:
+    """What the tables show of a trial."""
+    attack, leak = None, None
+    if side := _ATTACKER.get(condition.lacking):
+        attack = next((f.value for f in result.values("paper_attack_auc", side=side)), None)
+        leak = result.strongest(side)
+    return Measured(
+        auc=result.last("auc"),
+        ace=result.last("ace"),
+        attack_auc=attack,
+        leak=leak.value if leak else None,
+        leak_by=str(leak.attack) if leak else "",
+        losses=_stretches(result.losses),
+        epochs=_epochs(result),
+    )
+
+
+def _stretches(losses: Sequence[float]) -> dict[int, float]:
+    """Means over equal parts of the training, by the last step of each."""
+    parts = np.array_split(np.asarray(losses), min(STRETCHES, len(losses)))
+    ends = np.cumsum([len(part) for part in parts])
+    return {int(end): float(part.mean()) for end, part in zip(ends, parts, strict=True)}
+
+
+def _epochs(result: TrialResult) -> list[EpochFigures]:
+    losses = np.array_split(np.asarray(result.losses), result.trial.epochs)
+    figures = zip(*(result.values(name, part="test") for name in _FIGURES), strict=True)
+    return [
+        EpochFigures(number, fmean(loss), *(figure.value for figure in found))
+        for number, (loss, found) in enumerate(zip(losses, figures, strict=True))
+    ]
+
+
+_FIGURES = ("auc", "ace", "log_loss")

@@ -1,0 +1,143 @@
+"""Made-up people for a first run, the demo, tests and benchmarks: what `florist init` can add."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from florist.experiments import click_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from florist.common.core.roles import RoleName
+
+    Rows = npt.NDArray[np.int64]
+
+
+class Sample(Protocol):
+    """Tables for both parties, and the settings that go with them."""
+
+    @property
+    def id_column(self) -> str: ...
+
+    def write(self, active: Path, passive: Path) -> None:
+        """Write both parties' tables; the paths are those of the training tables."""
+        ...
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        """Keys of the configuration that differ from their defaults."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IdSample:
+    """IDs alone: how many people each holds, and how many of them both do."""
+
+    active: int
+    passive: int
+    shared: int
+    seed: int = 0
+
+    id_column = "person"
+
+    def write(self, active: Path, passive: Path) -> None:
+        random = np.random.default_rng(self.seed)
+        everyone = self.active + self.passive - self.shared
+        people = np.array([f"person-{number:08d}@example.org" for number in range(everyone)])
+        people = random.permutation(people)
+        for path, members in (
+            (active, people[: self.active]),
+            (passive, people[self.active - self.shared :]),
+        ):
+            csv.write_csv(pa.table({self.id_column: random.permutation(members)}), path)
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        del role
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class ClickSample:
+    """People who click or do not, with a known truth: labels here, features there.
+
+    Of the people to train on, the passive party lacks a fraction `alpha` and the active party a
+    fraction `beta`, each by itself. The people of the test table both parties have. To evaluate on
+    there are others, of whom each party has some.
+    """
+
+    people: int = 120_000
+    test_fraction: float = 0.2
+    alpha: float = 0.5
+    beta: float = 0.5
+    seed: int = 1
+    #: People to evaluate on, for each one of the others, and how many of them each party has.
+    evaluation_fraction: float = 0.25
+    evaluation_active: float = 0.4
+    evaluation_passive: float = 0.8
+
+    id_column = click_data.ID_COLUMN
+
+    def data(self) -> tuple[click_data.ClickData, click_data.Split]:
+        """Everybody, and who is whose."""
+        data = click_data.generate(self.people, self.seed)
+        return data, click_data.split(data, self.test_fraction, self.alpha, self.beta, self.seed)
+
+    def evaluation_data(self) -> tuple[click_data.ClickData, dict[RoleName, Rows]]:
+        """The people to evaluate on, and who is whose."""
+        data = click_data.generate(
+            round(self.evaluation_fraction * self.people), self.seed, sample=2
+        )
+        random = np.random.default_rng(self.seed)
+        shares: dict[RoleName, float] = {
+            "active": self.evaluation_active,
+            "passive": self.evaluation_passive,
+        }
+        return data, {
+            role: random.permutation(len(data))[: round(share * len(data))]
+            for role, share in shares.items()
+        }
+
+    def write(self, active: Path, passive: Path) -> None:
+        people, whose = self.evaluation_data()
+        click_data.write_table(
+            click_data.active_table(people, whose["active"]), evaluation_path(active)
+        )
+        click_data.write_table(
+            click_data.passive_table(people, whose["passive"]), evaluation_path(passive)
+        )
+        data, who = self.data()
+        for path, rows in ((active, who.active), (held_out_path(active), who.test)):
+            click_data.write_table(click_data.active_table(data, rows), path)
+        for path, rows in ((passive, who.passive), (held_out_path(passive), who.test)):
+            click_data.write_table(click_data.passive_table(data, rows), path)
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        common = {
+            "data.preprocessing.min_count": 5,
+            "data.preprocessing.scaling": "log",
+            "optimiser.learning_rate": 1e-3,
+            "training.threads": 1,
+            "agreement.training.batch_size": 256,
+            "agreement.training.micro_batch": 128,
+            "agreement.training.test_table": True,
+            "agreement.evaluation.table": True,
+        }
+        own = {"data.train.label": click_data.LABEL} if role == "active" else {}
+        return common | own
+
+
+def held_out_path(train: Path) -> Path:
+    """Where the test table is that goes with a training table."""
+    return train.with_name(f"{train.stem}-test{train.suffix}")
+
+
+def evaluation_path(train: Path) -> Path:
+    """Where the evaluation table is that goes with a training table."""
+    return train.with_name(f"{train.stem}-evaluation{train.suffix}")

@@ -1,0 +1,289 @@
+"""Both parties in one process over the in-memory link: the same role code, none of the network.
+
+Takes everybody's features and labels and who is whose, which no real party knows. The baselines of
+the paper are runs like any other, on other people: `baseline-full` gives everyone to both parties,
+`baseline-partial` gives both the intersection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from florist.active_party.training import make_active_half
+from florist.common.audit.view import as_active, passive_view
+from florist.common.core.errors import as_florist_error
+from florist.common.core.progress import NoProgress
+from florist.common.psu.alignment import Sizes
+from florist.common.stages.training_session import RunSetup, train_with_peer
+from florist.common.synthetic.membership import Membership
+from florist.common.training.blocks import Wire
+from florist.common.training.devices import deterministic
+from florist.common.training.parts import TableParts, TrainingParts
+from florist.common.training.run_checkpoints import RunCheckpoints
+from florist.common.training.setup import HalfSetup
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.recording import RecordingLink
+from florist.passive_party.training import make_passive_half
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from florist.active_party.training import ActiveHalf
+    from florist.common.audit.view import ActiveView, PassiveView
+    from florist.common.core.roles import RoleName
+    from florist.common.data.features import Features
+    from florist.common.settings.agreement import TrainingAgreement
+    from florist.common.settings.training import Model, Optimiser
+    from florist.common.stages.training_session import Trained
+    from florist.common.training.history import History
+    from florist.common.training.loop import Half, Run
+    from florist.common.transport.channel import Channel, Link
+
+    Rows = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+    Predictions = npt.NDArray[np.float32]
+    MakeHalf = Callable[[HalfSetup, Channel, Run], Half[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class World:
+    """Everybody: the passive party's features, the labels, and the active party's features."""
+
+    features: Features
+    labels: npt.NDArray[np.int64]
+    cardinalities: tuple[int, ...]
+    own_features: Features | None = None
+    own_cardinalities: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Holdings:
+    """Whose row of the world is whose."""
+
+    active: Rows
+    passive: Rows
+    #: UIDs of the union that are nobody's; the active party counts them as its own dummies.
+    dummies: int = 0
+
+    @property
+    def shared(self) -> Holdings:
+        """What `baseline-partial` trains on."""
+        both = np.intersect1d(self.active, self.passive)
+        return Holdings(both, both)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Union:
+    """Where everybody stands after the alignment."""
+
+    #: Of each row of the world; -1 for who is in neither table.
+    rank_of: Rows
+    size: int
+    #: Enters the seed of the schedule.
+    sha256: bytes
+
+    @classmethod
+    def drawn(cls, people: int, holdings: Holdings, seed: int) -> Union:
+        """Places that say nothing of the order in a table, as private set union gives them."""
+        everyone = np.union1d(holdings.active, holdings.passive)
+        size = len(everyone) + holdings.dummies
+        rank_of = np.full(people, -1, dtype=np.int64)
+        rank_of[everyone] = np.random.RandomState(seed).permutation(size)[: len(everyone)]
+        return cls(rank_of, size, hashlib.sha256(repr(seed).encode()).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """How both halves are made and trained."""
+
+    agreement: TrainingAgreement
+    model: Model
+    optimiser: Optimiser
+    #: The active party's is twice this, the passive party's one more.
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Seen:
+    """What each party saw of the other, and the truth that it would like to know.
+
+    In memory: `8 · cut_width` bytes per UID and epoch, once for both views; 1 KB at the width 128.
+    """
+
+    passive: PassiveView
+    active: ActiveView
+    #: Of each UID of the union, whether its label, or its features, are real.
+    has_label: Flags
+    has_features: Flags
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Observed:
+    """A finished run, seen from everywhere."""
+
+    active: Trained
+    passive: Trained
+    #: After each epoch, for the rows of the test world; none without one.
+    predictions: list[Predictions]
+    seen: Seen | None
+
+
+def simulate(
+    world: World, holdings: Holdings, test: World | None, settings: SimulationSettings
+) -> tuple[Trained, Trained]:
+    """Train as the active and the passive party would, aligned as by the union; both results.
+
+    Raises:
+        Exception: whatever the first party to fail raised.
+    """
+    observed = observe(world, holdings, test, settings, record=False)
+    return observed.active, observed.passive
+
+
+def observe(
+    world: World,
+    holdings: Holdings,
+    test: World | None,
+    settings: SimulationSettings,
+    *,
+    record: bool = True,
+    union: Union | None = None,
+) -> Observed:
+    """As `simulate`, with all that there is to see.
+
+    Args:
+        world: everybody.
+        holdings: who is whose.
+        test: people to evaluate on after each epoch.
+        settings: of both parties.
+        record: whether to keep what crosses the link.
+        union: of an alignment that was made; None draws one by the seed.
+    """
+    torch.set_num_threads(1)  # the parties are two threads already
+    deterministic()
+    union = union or Union.drawn(len(world.labels), holdings, settings.seed)
+    setups: dict[RoleName, HalfSetup] = {
+        "active": _setup(world, holdings, test, settings, union, "active"),
+        "passive": _setup(world, holdings, test, settings, union, "passive"),
+    }
+    links = linked_pair()
+    # What one party sends, the other receives: both views can be read from one side.
+    recorder = RecordingLink(links[1]) if record else None
+    scores = _TestScores()
+    failures: list[BaseException] = []
+
+    def side(role: RoleName, link: Link, make: MakeHalf, folder: Path) -> Trained:
+        run_setup = RunSetup(
+            union_sha256=union.sha256,
+            store=RunCheckpoints(folder / role, keep=1),
+            identity={},
+            seed=2 * settings.seed + (role == "passive"),
+            on_checkpoint=scores.keep if role == "active" else lambda _: None,
+        )
+        try:
+            return train_with_peer(link, role, make, setups[role], run_setup, NoProgress())
+        except BaseException as error:
+            failures.append(error)
+            link.fail(as_florist_error(error))
+            raise
+
+    with tempfile.TemporaryDirectory(prefix="florist-") as folder, ThreadPoolExecutor(2) as both:
+        ends = (
+            both.submit(side, "active", links[0], scores.make_half, Path(folder)),
+            both.submit(side, "passive", recorder or links[1], make_passive_half, Path(folder)),
+        )
+    if failures:
+        raise failures[0]  # the other party only lost its peer
+    active, passive = (end.result() for end in ends)
+    for link in links:
+        link.close()
+    seen = _seen(recorder, active.run, setups) if recorder else None
+    return Observed(active, passive, scores.by_epoch, seen)
+
+
+class _TestScores:
+    """Keeps what the active party predicts for the test people, epoch by epoch."""
+
+    def __init__(self) -> None:
+        self.by_epoch: list[Predictions] = []
+        self._half: ActiveHalf
+
+    def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
+        self._half = make_active_half(setup, channel, run)
+        return self._half
+
+    def keep(self, history: History) -> None:
+        """Called after each checkpoint: at the start, at the end of an epoch and in between."""
+        if self._half.tested is not None and len(history.epochs) > len(self.by_epoch):
+            self.by_epoch.append(self._half.tested[1])
+
+
+def _seen(recorder: RecordingLink, run: Run, setups: dict[RoleName, HalfSetup]) -> Seen:
+    parts = setups["active"].parts
+    of_active = parts.train.membership.row_of_rank
+    of_passive = setups["passive"].parts.train.membership.row_of_rank
+    wire = Wire(parts.agreement.wire_type, parts.agreement.cut_width)
+    actives, passives = np.flatnonzero(of_active >= 0), np.flatnonzero(of_passive >= 0)
+    assert parts.train.labels is not None
+    passive = passive_view(recorder.drain(), run.schedule, wire, passives)
+    return Seen(
+        passive,
+        as_active(passive, actives, parts.train.labels[of_active[actives]]),
+        has_label=of_active >= 0,
+        has_features=of_passive >= 0,
+    )
+
+
+def _setup(
+    world: World,
+    holdings: Holdings,
+    test: World | None,
+    settings: SimulationSettings,
+    union: Union,
+    role: RoleName,
+) -> HalfSetup:
+    own, sizes = (
+        (holdings.active, (len(holdings.active) + holdings.dummies, len(holdings.passive)))
+        if role == "active"
+        else (holdings.passive, (len(holdings.passive), len(holdings.active) + holdings.dummies))
+    )
+    train = TableParts(
+        Membership.of(union.rank_of[own], union.size),
+        Sizes(*sizes, union.size),
+        *_columns(world, own, role),
+    )
+    test_parts = None
+    if test is not None:
+        rows = np.arange(len(test.labels))
+        test_parts = TableParts(
+            Membership.of(rows, len(rows)),
+            Sizes(len(rows), len(rows), len(rows)),
+            *_columns(test, rows, role),
+        )
+    features = world.own_features if role == "active" else world.features
+    return HalfSetup(
+        TrainingParts(settings.agreement, torch.device("cpu"), train, test_parts),
+        numeric=features.numeric.shape[1] if features else 0,
+        cardinalities=world.own_cardinalities if role == "active" else world.cardinalities,
+        model=settings.model,
+        optimiser=settings.optimiser,
+    )
+
+
+def _columns(
+    world: World, rows: Rows, role: RoleName
+) -> tuple[Features | None, npt.NDArray[np.int64] | None]:
+    if role == "active":
+        own = world.own_features.take(rows) if world.own_features is not None else None
+        return own, world.labels[rows]
+    return world.features.take(rows), None

@@ -1,0 +1,135 @@
+"""A grid's results for people: means over seeds, and each method's best setting."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from florist.common.core.roles import RoleName
+    from florist.experiments.trial import TrialResult
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """What results of several seeds have in common."""
+
+    method: str
+    alpha: float
+    beta: float
+    epochs: int
+    batch_size: int
+    learning_rate: float
+
+    @property
+    def task(self) -> tuple[str, float, float]:
+        """The settings of one method and ratio are compared with each other."""
+        return self.method, self.alpha, self.beta
+
+
+def by_setting(results: Iterable[TrialResult]) -> dict[Setting, list[TrialResult]]:
+    """One result per seed."""
+    grouped: dict[Setting, list[TrialResult]] = defaultdict(list)
+    for result in results:
+        trial = result.trial
+        setting = Setting(
+            trial.method.name,
+            trial.alpha,
+            trial.beta,
+            trial.epochs,
+            trial.batch_size,
+            trial.learning_rate,
+        )
+        grouped[setting].append(result)
+    return dict(grouped)
+
+
+def best_settings(results: Iterable[TrialResult], metric: str = "auc") -> list[Setting]:
+    """For each method and ratio the one that did best on the validation people, over all seeds.
+
+    Without validation people nothing can be chosen, and there are none.
+    """
+    sign = 1 if metric == "auc" else -1
+    best: dict[tuple[str, float, float], tuple[float, Setting]] = {}
+    for setting, seeds in by_setting(results).items():
+        if not all(seed.values(metric, part="validation") for seed in seeds):
+            return []
+        score = sign * fmean(seed.last(metric, "validation") for seed in seeds)
+        if setting.task not in best or score > best[setting.task][0]:
+            best[setting.task] = score, setting
+    return [setting for _, setting in best.values()]
+
+
+def utility_table(results: Sequence[TrialResult], choose_by: str) -> Table:
+    """Figures of the test people after the last epoch: mean ± deviation over seeds.
+
+    Where a method has several settings, a star marks the one chosen on the validation people.
+    """
+    chosen = set(best_settings(results, choose_by))
+    if len(chosen) == len(by_setting(results)):
+        chosen.clear()
+    table = _table("Test figures", "AUC", "ACE", "log loss")
+    table.caption = f"± over seeds; * best by {choose_by} in validation"
+    for setting, seeds in by_setting(results).items():
+        quality = (_shown([s.last(metric) for s in seeds]) for metric in ("auc", "ace", "log_loss"))
+        table.add_row(*_headings(setting, seeds, starred=setting in chosen), *quality)
+    return table
+
+
+def leak_table(results: Sequence[TrialResult]) -> Table:
+    """The strongest attack of either party: by folded AUC, and by TPR at 1% false positives."""
+    table = _table(
+        "Strongest attacks",
+        *("by passive", "AUC", "TPR at 1%"),
+        *("by active", "AUC", "TPR at 1%"),
+    )
+    for setting, seeds in by_setting(results).items():
+        attacks = *_strongest(seeds, "passive"), *_strongest(seeds, "active")
+        if any(attacks):
+            table.add_row(*_headings(setting, seeds), *attacks)
+    return table
+
+
+def _table(title: str, *figures: str) -> Table:
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("method", no_wrap=True)
+    for heading in ("α", "β", "epochs", "batch", "rate", "seeds", *figures):
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _headings(
+    setting: Setting, seeds: Sequence[TrialResult], *, starred: bool = False
+) -> tuple[str, ...]:
+    return (
+        f"{setting.method} *" if starred else setting.method,
+        f"{setting.alpha:g}",
+        f"{setting.beta:g}",
+        str(setting.epochs),
+        str(setting.batch_size),
+        f"{setting.learning_rate:g}",
+        str(len(seeds)),
+    )
+
+
+def _strongest(seeds: Sequence[TrialResult], side: RoleName) -> tuple[str, str, str]:
+    by_auc = [figure for seed in seeds if (figure := seed.strongest(side))]
+    by_rate = [figure for seed in seeds if (figure := seed.strongest(side, "tpr_0.01"))]
+    names = sorted({str(figure.attack) for figure in by_auc})
+    return (
+        "\n".join(names),
+        _shown([figure.value for figure in by_auc]),
+        _shown([figure.value for figure in by_rate]),
+    )
+
+
+def _shown(values: Sequence[float]) -> str:
+    deviation = f" ±{stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{deviation}" if values else ""

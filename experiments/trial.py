@@ -1,0 +1,333 @@
+"""One experiment: a method on people split between two parties, its quality, and its leaks.
+
+The paper's split: of the people to train on, the passive party lacks a fraction `alpha`, so that
+their features are synthetic, and the active party a fraction `beta`, so that their labels are; each
+by itself, so that some are lacked by both. The paper leaves those in the training data, as if they
+were dummies; a private set union does not have them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic import field_validator as check_field
+from threadpoolctl import threadpool_limits
+
+from florist.common.audit import statistics
+from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
+from florist.common.audit.spectral import spectral_auc
+from florist.common.evaluation import metrics
+from florist.common.settings.agreement import Section, TrainingAgreement
+from florist.common.settings.config import PreprocessingSettings, Scaling
+from florist.common.settings.training import Model, Optimiser
+from florist.experiments.learned_attacks import LearnedAttack
+from florist.experiments.methods import Method
+from florist.experiments.shadow_runs import ShadowRuns
+from florist.experiments.simulation import Holdings, Seen, SimulationSettings, observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from florist.common.audit.statistics import AttackResult
+    from florist.common.audit.view import ActiveView, PassiveView
+    from florist.common.core.roles import RoleName
+    from florist.experiments.people import People
+    from florist.experiments.simulation import Observed, Predictions
+
+#: Raised when the same trial begins to give other figures.
+VERSION = 1
+
+
+class Audit(Section):
+    """How each party is attacked by the other, besides the paper's attack AUC."""
+
+    attacks: list[str] | None = Field(
+        default=None, description="Names of attacks; null: all that there are; []: none."
+    )
+    samples: int = Field(
+        default=1000, ge=20, description="Bootstrap samples behind an interval; time grows with it."
+    )
+    learned: bool = Field(
+        default=False,
+        description="Whether each party also trains a shadow run of its own and learns from it how "
+        "to attack: takes several times as long.",
+    )
+
+    @check_field("attacks")
+    @classmethod
+    def _are_known(cls, attacks: list[str] | None) -> list[str] | None:
+        known = dict.fromkeys((*PASSIVE_ATTACKS.names, *ACTIVE_ATTACKS.names))
+        if unknown := [name for name in attacks or () if name not in known]:
+            raise ValueError(f"attack {unknown[0]!r} is unknown; known are: {', '.join(known)}")
+        return attacks
+
+    def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the attacks that a party can make, those asked for."""
+        return names if self.attacks is None else tuple(n for n in names if n in self.attacks)
+
+
+class Trial(Section):
+    """All that determines the figures, besides the people."""
+
+    method: Method
+    #: Of the people to train on, the fraction without features, and the fraction without a label.
+    alpha: float = Field(ge=0, lt=1)
+    beta: float = Field(ge=0, lt=1)
+    #: Of who lacks whom, of first weights, of synthetic data and of the order of batches.
+    seed: int = Field(default=0, ge=0)
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=1024, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    #: What becomes of people lacked by both: not there, or UIDs that are nobody's, as in the paper.
+    lacked_by_both: Literal["absent", "dummies"] = "absent"
+    min_count: int = Field(default=10, ge=1)
+    scaling: Scaling = "log"
+    #: Of both parties; the last of `hidden` is the width of the cut.
+    model: Model = Model()
+
+    def agreement(self, classes: int = 2) -> TrainingAgreement:
+        own = {
+            "classes": classes,
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "cut_width": self.model.hidden[-1],
+            "checkpoint_every": 0,
+            "test_table": True,
+        }
+        # What one message holds matters for the line only; here the noise goes by it.
+        whole = {"micro_batch": 2048}
+        return TrainingAgreement.model_validate(whole | self.method.agreement | own)
+
+    @property
+    def preprocessing(self) -> PreprocessingSettings:
+        return PreprocessingSettings(min_count=self.min_count, scaling=self.scaling)
+
+    @property
+    def optimiser(self) -> Optimiser:
+        return Optimiser(learning_rate=self.learning_rate)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it as JSON values, with the method's agreement filled in."""
+        return self.model_dump(mode="json") | {"agreement": self.agreement().model_dump()}
+
+    def holdings(self, train: npt.NDArray[np.int64]) -> Holdings:
+        """Who of the people to train on is whose."""
+        random = np.random.default_rng([self.seed, 1])
+        lacks_features = _chosen(random, len(train), self.alpha)
+        lacks_label = _chosen(random, len(train), self.beta)
+        union = Holdings(
+            train[~lacks_label],
+            train[~lacks_features],
+            dummies=int((lacks_label & lacks_features).sum())
+            if self.lacked_by_both == "dummies"
+            else 0,
+        )
+        match self.method.who:
+            case "union":
+                return union
+            case "shared":
+                return union.shared
+            case "everybody":
+                return Holdings(train, train)
+
+
+def _chosen(random: np.random.Generator, people: int, fraction: float) -> npt.NDArray[np.bool_]:
+    """Exactly this fraction, at random."""
+    chosen = np.zeros(people, dtype=np.bool_)
+    chosen[random.permutation(people)[: round(fraction * people)]] = True
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that was measured; the interval where there is one."""
+
+    metric: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    #: Held-out people: validation or test.
+    part: str | None = None
+    epoch: int | None = None
+    #: The attacker, and its attack.
+    side: RoleName | None = None
+    attack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrialResult:
+    """What a trial gave."""
+
+    trial: Trial
+    figures: tuple[Figure, ...]
+    #: Mean loss of each step, synthetic labels included.
+    losses: tuple[float, ...]
+    #: People for training: the active party's, the passive party's, of both, and UIDs.
+    sizes: dict[str, int]
+    seconds: dict[str, float]
+
+    def values(self, metric: str, **where: object) -> list[Figure]:
+        """All figures of this metric whose fields are as in `where`."""
+        return [
+            figure
+            for figure in self.figures
+            if figure.metric == metric
+            and all(getattr(figure, name) == value for name, value in where.items())
+        ]
+
+    def last(self, metric: str, part: str = "test") -> float:
+        """The metric of held-out people after the last epoch."""
+        return self.values(metric, part=part)[-1].value
+
+    def strongest(self, side: RoleName, metric: str = "attack_folded_auc") -> Figure | None:
+        """The highest figure of this attacker's; None if there was nothing to find out."""
+        found = self.values(metric, side=side)
+        return max(found, key=lambda figure: figure.value) if found else None
+
+
+def run_trial(people: People, trial: Trial, audit: Audit | None = Audit()) -> TrialResult:  # noqa: B008 - frozen
+    """Train, evaluate on who is held out after each epoch, and attack; all in this process.
+
+    The same arguments give the same figures, but for the seconds.
+
+    Args:
+        people: who is split between the parties.
+        trial: how, and how they train.
+        audit: None skips the attacks, which take longer than the training. Baselines have none.
+    """
+    started = time.monotonic()
+    with threadpool_limits(1):  # a sum by several threads is rounded otherwise
+        holdings = trial.holdings(people.train)
+        shared = len(holdings.shared.active)
+        active, passive = len(holdings.active), len(holdings.passive)
+        union = active + passive - shared + holdings.dummies
+        world, held_out = people.worlds(holdings.passive, holdings.active, trial.preprocessing)
+        settings = SimulationSettings(
+            trial.agreement(people.classes), trial.model, trial.optimiser, trial.seed
+        )
+        audited = audit is not None and not trial.method.is_baseline
+        run = observe(world, holdings, held_out, settings, record=audited)
+        trained = time.monotonic()
+        figures = list(_quality(people, _predictions(run, trial, holdings)))
+        if audit is not None and run.seen is not None:
+            figures += _leaks(run.seen, audit, trial.seed)
+            if audit.learned:
+                runs = ShadowRuns(world, holdings, union, settings)
+                figures += _learned_leaks(run.seen, runs, audit.samples)
+    return TrialResult(
+        trial,
+        tuple(figures),
+        tuple(run.active.run.history.losses),
+        {
+            "active": active,
+            "passive": passive,
+            "shared": shared,
+            "union": union,
+        },
+        {"training": trained - started, "audit": time.monotonic() - trained},
+    )
+
+
+def _predictions(run: Observed, trial: Trial, holdings: Holdings) -> list[Predictions]:
+    """After each epoch, for who is held out; with the method's own calibration on top."""
+    if not trial.method.label_shift:
+        return run.predictions
+    everyone = len(np.union1d(holdings.active, holdings.passive)) + holdings.dummies
+    real = len(holdings.active) / everyone
+    return [np.minimum(predictions / real, 1) for predictions in run.predictions]
+
+
+def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Figure]:
+    """AUC, ACE and log loss after each epoch."""
+    first = len(people.validation)
+    parts = {"validation": slice(first), "test": slice(first, None)}
+    truth = people.labels[people.held_out]
+    for epoch, predictions in enumerate(by_epoch, start=1):
+        for part, rows in parts.items():
+            if len(truth[rows]):
+                scores = metrics.evaluate(truth[rows], predictions[rows])
+                for metric, value in asdict(scores).items():
+                    yield Figure(metric, value, part=part, epoch=epoch)
+
+
+def _leaks(seen: Seen, audit: Audit, seed: int) -> Iterator[Figure]:
+    """Every attack by either party on the other; nothing where nothing is to be found out."""
+    yield from _paper_attack("passive", seen.passive, seen.has_label)
+    yield from _paper_attack("active", seen.active, seen.has_features)
+    truth = seen.has_label[seen.passive.uids]
+    for name in audit.chosen(PASSIVE_ATTACKS.names) if _has_both(truth) else ():
+        scores = PASSIVE_ATTACKS[name].score(seen.passive)
+        found = statistics.evaluate(name, scores, truth, samples=audit.samples, seed=seed)
+        yield from _attack_figures("passive", found)
+    truth = seen.has_features[seen.active.uids]
+    for name in audit.chosen(ACTIVE_ATTACKS.names) if _has_both(truth) else ():
+        scores = ACTIVE_ATTACKS[name].score(seen.active)
+        found = statistics.evaluate(name, scores, truth, samples=audit.samples, seed=seed)
+        yield from _attack_figures("active", found)
+
+
+def _learned_leaks(seen: Seen, runs: ShadowRuns, samples: int) -> Iterator[Figure]:
+    """The learned attack by either party."""
+    sides: list[tuple[RoleName, npt.NDArray[np.bool_]]] = [
+        ("passive", seen.has_label[seen.passive.uids]),
+        ("active", seen.has_features[seen.active.uids]),
+    ]
+    for side, truth in sides:
+        scores = runs.scores(side, seen) if _has_both(truth) else None
+        if scores is not None:
+            found = statistics.evaluate(
+                LearnedAttack.name, scores, truth, samples=samples, seed=runs.settings.seed
+            )
+            yield from _attack_figures(side, found)
+
+
+def _has_both(truth: npt.NDArray[np.bool_]) -> bool:
+    return bool(truth.any() and not truth.all())
+
+
+def _paper_attack(
+    side: RoleName, view: PassiveView | ActiveView, is_real: npt.NDArray[np.bool_]
+) -> Iterator[Figure]:
+    value = spectral_auc(view, is_real)
+    if not np.isnan(value):
+        yield Figure("paper_attack_auc", value, side=side, attack="spectral")
+
+
+def _attack_figures(side: RoleName, result: AttackResult) -> Iterator[Figure]:
+    if np.isnan(result.auc.value):
+        return  # nothing to judge by, such as flips within one epoch
+    estimates = {"attack_auc": result.auc, "attack_folded_auc": result.folded_auc}
+    for rate in statistics.FALSE_POSITIVE_RATES:
+        estimates[f"finds_real_{rate:g}"] = result.finds_real[rate]
+        estimates[f"finds_synthetic_{rate:g}"] = result.finds_synthetic[rate]
+        estimates[f"tpr_{rate:g}"] = result.true_positive_rate(rate)
+    for metric, estimate in estimates.items():
+        yield Figure(
+            metric, estimate.value, estimate.low, estimate.high, side=side, attack=result.attack
+        )
+
+
+def trial_digest(people_digest: str, trial: Trial, audit: Audit | None) -> str:
+    """Equal for trials whose figures are equal."""
+    facts = {
+        "version": VERSION,
+        "people": people_digest,
+        "trial": trial.facts(),
+        # By name, so that a grid made before an attack was there is not taken for whole.
+        "audit": audit
+        and {
+            "samples": audit.samples,
+            "learned": audit.learned,
+            "passive": audit.chosen(PASSIVE_ATTACKS.names),
+            "active": audit.chosen(ACTIVE_ATTACKS.names),
+        },
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,35 @@
+"""What no party can know: the trained model on the real features of all who were scored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from florist.common.bundle.bundle import load_bundle
+from florist.common.evaluation.metrics import Scores, evaluate
+from florist.common.training.blocks import micro_batches
+
+if TYPE_CHECKING:
+    from florist.common.core.roles import RoleName
+    from florist.common.session.run_directory import RunDirectory
+    from florist.experiments.sample_data import ClickSample
+
+#: Rows at a time.
+_ROWS = 4096
+
+
+def true_figures(runs: dict[RoleName, RunDirectory], sample: ClickSample) -> Scores:
+    """Both halves in one process, on those whom the active party scored, without noise."""
+    active = load_bundle(runs["active"], "active")
+    passive = load_bundle(runs["passive"], "passive")
+    ranks = runs["active"].load_alignment("evaluation").rank_of_row
+    people, whose = sample.evaluation_data()
+    scored = whose["active"][np.flatnonzero(ranks >= 0)]
+    features = passive.preprocessing.transform(people.raw(scored))
+    predictions = [
+        active.predict(passive.embed(features.slice(part.start, part.stop)))
+        for part in micro_batches(len(features), _ROWS)
+    ]
+    return evaluate(people.labels[scored], torch.cat(predictions).numpy())

@@ -1,0 +1,381 @@
+"""What the head of a party with branches is made of."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Barrier, Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from florist.common.cluster.branch import Branch
+from florist.common.cluster.branch_addresses import agree_on_meeting
+from florist.common.cluster.branch_calls import (
+    OF_HEAD,
+    OF_SIBLINGS,
+    Signature,
+    answered,
+    asked,
+    packed,
+    result,
+    unpacked,
+)
+from florist.common.cluster.branch_messages import (
+    BranchOrder,
+    BranchStatus,
+    Record,
+    ResumeState,
+    TlsContents,
+)
+from florist.common.cluster.branch_progress import Mirror, NotedProgress, StepState
+from florist.common.cluster.branched_union_runner import JointRecord, _Attempt, blocks_of_ids
+from florist.common.cluster.ray_branches import cores_of_each
+from florist.common.cluster.worker_group import Mailbox
+from florist.common.core.errors import (
+    AgreementMismatch,
+    BranchLost,
+    ConfigurationError,
+    FloristError,
+    InternalError,
+    PeerFailed,
+    PeerLost,
+    ProtocolViolation,
+)
+from florist.common.core.progress import NoProgress
+from florist.common.psu import partitions as siblings
+from florist.common.psu.hashed_ids import DUMMY_BYTES
+from florist.common.psu.journal import Journal
+from florist.common.psu.limits import disk_needed
+from florist.common.settings.config import load_config
+from florist.common.storage.files import MemoryStorage
+from florist.common.storage.id_column import IdColumn
+from florist.common.transport.channel import Traffic
+from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import Step, UnionBranches
+from florist.experiments.sample_data import IdSample
+from tests.support.parties import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from florist.common.core.progress import StepProgress
+    from florist.common.groups.group import Group
+    from florist.common.psu.union_runner import UnionTask
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_blocks_are_full_and_tell_nothing_of_where_dummies_begin(rows: int, dummies: int) -> None:
+    ids = [b"%d" % number for number in range(rows)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(siblings, "BLOCK_ROWS", 7)
+        blocks = [list(each) for each in blocks_of_ids(IdColumn.from_bytes(ids), dummies)]
+    everything = [each for block in blocks for each in block]
+    assert everything[:rows] == ids
+    assert len(everything) == rows + dummies
+    assert all(len(each) == DUMMY_BYTES for each in everything[rows:])
+    assert all(len(block) == 7 for block in blocks[:-1])
+    assert len(set(everything)) == len(everything)
+
+
+# -- what was begun before -------------------------------------------------------------------------
+
+
+def record(*memories: ResumeState) -> JointRecord:
+    journal = Journal(MemoryStorage(), 32, b"\1")
+    journal.begin(b"union", b"sealed", 9)
+    return JointRecord(journal, memories)
+
+
+def test_a_union_goes_on_from_what_all_branches_have() -> None:
+    joint = record(
+        ResumeState(token=b"union", finished=(3, 5, 11), has_ids=True),
+        ResumeState(token=b"union", finished=(3, 11, 12), has_ids=True),
+    )
+    assert (joint.token, joint.finished, joint.peer_size) == (b"union", [3, 11], 9)
+    assert joint.has_ids
+    assert joint.goes_on
+
+
+@pytest.mark.parametrize("token", [b"", b"another"])
+def test_one_branch_without_its_part_is_enough_to_begin_anew(token: bytes) -> None:
+    joint = record(
+        ResumeState(token=b"union", finished=(3,), has_ids=True),
+        ResumeState(token=token, finished=(), has_ids=False),
+    )
+    assert joint.token == b""
+    joint.begin(b"new", b"sealed", 8)
+    assert not joint.goes_on
+    assert not joint.has_ids
+    assert joint.peer_size == 8
+
+
+# -- what the peer says ----------------------------------------------------------------------------
+
+HERE = ("10.0.0.1:7000", "10.0.0.1:7001")
+
+
+@pytest.mark.parametrize(
+    ("said", "ours"),
+    [
+        (UnionBranches(("10.0.0.1:7000",), bytes(16)), ()),
+        (UnionBranches((), bytes(16)), ()),
+        (UnionBranches(HERE, bytes(16)), HERE),
+        (UnionBranches(("10.0.0.1:7000", "10.0.0.1"), bytes(16)), ()),
+        (UnionBranches(("10.0.0.1:7000", "not a host:1"), bytes(16)), ()),
+        (UnionBranches(HERE, b""), ()),
+    ],
+)
+def test_branches_that_make_no_sense_are_refused(
+    said: UnionBranches, ours: tuple[str, ...]
+) -> None:
+    link, peer = linked_pair()
+    peer.channel("opening").send(said)
+    with pytest.raises(ProtocolViolation, match="branches"):
+        agree_on_meeting(link.channel("opening"), ours, 2)
+    link.close()
+    peer.close()
+
+
+def test_both_heads_have_their_branches_meet() -> None:
+    there = ("10.0.0.1:7000", "[::1]:7001")
+    names = set()
+    for _ in range(2):
+        link, peer = linked_pair()
+        with ThreadPoolExecutor(1) as other:
+            active = other.submit(agree_on_meeting, link.channel("opening"), there, 2)
+            passive = agree_on_meeting(peer.channel("opening"), (), 2)
+            assert passive == active.result(timeout=10)
+        assert passive[0] == there
+        names.add(passive[1])
+        link.close()
+        peer.close()
+    assert len(names) == 2
+
+
+# -- where they run --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 64), min_size=1, max_size=20), st.integers(1, 40))
+def test_branches_have_as_many_cores_as_fit(nodes: list[int], branches: int) -> None:
+    if sum(nodes) < branches:
+        with pytest.raises(ConfigurationError, match=r"agreement\.branches"):
+            cores_of_each(nodes, branches)
+        return
+    cores = cores_of_each(nodes, branches)
+    assert sum(node // cores for node in nodes) >= branches
+    assert sum(node // (cores + 1) for node in nodes) < branches
+
+
+def test_sixteen_nodes_are_a_branch_each() -> None:
+    assert cores_of_each([32] * 16, 16) == 32
+
+
+def test_a_branch_needs_its_share_of_the_disk_and_some_more() -> None:
+    alone = disk_needed(32, 10**8, 10**8, 2 * 10**9)
+    each = disk_needed(32, 10**8, 10**8, 2 * 10**9, branches=16)
+    assert alone / 16 < each < alone / 8
+
+
+# -- calls, as bytes -------------------------------------------------------------------------------
+
+
+@given(st.integers(-(2**70), 2**70), st.binary(max_size=99), st.text(max_size=20))
+def test_values_are_packed_and_unpacked(number: int, data: bytes, text: str) -> None:
+    memory = ResumeState(token=data, finished=(number,), has_ids=True)
+    types = (int, bytes, str, ResumeState, dict[str, StepState])
+    values = [number, data, text, memory, {text: StepState(3, 2, over=True)}]
+    assert unpacked(types, packed(types, values)) == values
+
+
+def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
+    config = load_config(Workspace.create(tmp_path, IdSample(3, 3, 1)).config("active"))
+    order = BranchOrder(
+        import_path="florist.active_party.role:ACTIVE",
+        config=config,
+        tls=TlsContents(authority=b"\xff", certificate=b"c", key=b"k"),
+        table="train",
+        record=Record(folder=tmp_path, identity=b"\0"),
+        number=1,
+        count=2,
+        token=b"t",
+        attempt=b"a",
+        goes_on=True,
+        done=frozenset({Step.SECOND_ROUND}),
+        has_ids=False,
+        keys=(1, 2**255, 3),
+        size=4,
+        peer_size=5,
+    )
+    assert unpacked([BranchOrder], packed([BranchOrder], [order])) == [order]
+    assert str(2**255) not in repr(order)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PeerLost("gone"),
+        ProtocolViolation("wrong"),
+        PeerFailed("its operator stopped it", returns=True),
+        AgreementMismatch(["one", "other"]),
+    ],
+)
+def test_errors_arrive_as_they_were_raised(error: FloristError) -> None:
+    def fail() -> None:
+        raise error
+
+    signatures = {"fail": Signature((), ())}
+    with pytest.raises(type(error)) as raised:
+        result(
+            signatures["fail"], answered(signatures, lambda _: fail, asked(signatures, "fail", ()))
+        )
+    assert str(raised.value) == str(error)
+    assert raised.value.returns == error.returns
+
+
+def test_other_errors_are_ours() -> None:
+    signatures = {"divide": Signature((int,), (int,))}
+    call = asked(signatures, "divide", (0,))
+    answer = answered(signatures, lambda _: lambda number: 1 // number, call)
+    with pytest.raises(InternalError, match="in a branch, ZeroDivisionError"):
+        result(signatures["divide"], answer)
+
+
+def test_what_is_not_there_cannot_be_called() -> None:
+    call = asked({"close": Signature((), ())}, "close", ())
+    answer = answered(OF_HEAD, lambda _: pytest.fail("it was found"), call)
+    with pytest.raises(InternalError, match="in a branch, KeyError"):
+        result(Signature((), ()), answer)
+
+
+def test_what_can_be_called_is_there() -> None:
+    assert all(callable(getattr(Branch, method)) for method in OF_HEAD)
+    assert all(callable(getattr(Mailbox, method)) for method in OF_SIBLINGS)
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+class Shown:
+    """Notes what people would see."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[StepProgress]:
+        self.lines.append(f"{title} begins")
+        yield self
+        self.lines.append(f"{title} ends")
+
+    def expect(self, total: int) -> None:
+        self.lines.append(f"of {total}")
+
+    def advance(self, done: int) -> None:
+        self.lines.append(f"+{done}")
+
+
+def standing(progress: NotedProgress, sent: int = 0, received: int = 0) -> BranchStatus:
+    return BranchStatus(steps=progress.snapshot(), sent=sent, received=received)
+
+
+def test_traffic_of_branches_is_the_partys() -> None:
+    traffic, branch = Traffic(sent=5, received=7), NotedProgress()
+    for before in (0, 30):  # two unions, one after the other
+        with Mirror(NoProgress(), traffic) as mirror:
+            mirror.show([standing(branch, 10, 1), standing(branch)])
+            assert (traffic.all_sent, traffic.all_received) == (15 + before, 8 + before)
+            mirror.show([standing(branch, 10, 10), standing(branch, 20, 20)])
+            assert (traffic.all_sent, traffic.all_received) == (35 + before, 37 + before)
+    assert (traffic.sent, traffic.received) == (5, 7)
+
+
+def test_steps_of_several_branches_are_shown_as_one() -> None:
+    shown, first, second = Shown(), NotedProgress(), NotedProgress()
+    with Mirror(shown, Traffic()) as mirror:
+        with first.step("step 3") as own:
+            own.expect(10)
+            own.advance(4)
+            mirror.show([standing(first), standing(second)])
+            with second.step("step 3") as other:
+                other.expect(8)
+                other.advance(8)
+            mirror.show([standing(first), standing(second)])
+            own.advance(6)
+        mirror.show([standing(first), standing(second)])
+        mirror.show([standing(first), standing(second)])
+    assert shown.lines == [
+        "step 3 begins",
+        "of 10",
+        "+4",
+        "of 18",
+        "+8",
+        "+6",
+        "step 3 ends",
+    ]
+
+
+def test_a_step_that_fails_is_not_shown_as_done() -> None:
+    shown, only = Shown(), NotedProgress()
+    with pytest.raises(RuntimeError), Mirror(shown, Traffic()) as mirror:  # noqa: PT012 - in its midst
+        with pytest.raises(ValueError, match="no"), only.step("step 3"):
+            raise ValueError("no")
+        mirror.show([standing(only)])
+        raise RuntimeError
+    assert shown.lines == ["step 3 begins"]
+
+
+def test_what_tls_needs_is_not_shown() -> None:
+    assert "secret" not in repr(TlsContents(authority=b"a", certificate=b"c", key=b"secret"))
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class FailingBranch:
+    """Its union fails while it is asked how far it is; that is answered when all have failed."""
+
+    error: FloristError
+    asked: Event
+    failed: Barrier
+
+    def call(self, method: str, *_: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
+        if method == "run":
+            assert self.asked.wait(10)
+            self.failed.wait(10)
+            raise self.error
+        if method == "standing":
+            self.asked.set()
+            time.sleep(0.2)
+        return BranchStatus(steps={"step 3": StepState(total=5, done=1)}, sent=0, received=0)
+
+    def begin(self, order: BranchOrder) -> None:
+        raise NotImplementedError
+
+    def host(self) -> str:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_the_loss_of_a_branch_is_the_reason_whatever_else_breaks_by_it(lost: int) -> None:
+    shown, asked, failed = Shown(), Event(), Barrier(2)
+    errors: list[FloristError] = [PeerLost("the connection broke"), PeerLost("another did")]
+    errors[lost] = BranchLost("a branch of ours was lost")
+    branches = [FailingBranch(error, asked, failed) for error in errors]
+    session = SimpleNamespace(failure=None, traffic=Traffic())
+    task = cast("UnionTask", SimpleNamespace(progress=shown, session=session))
+    with ThreadPoolExecutor(7) as threads:
+        attempt = _Attempt(task, cast("Group", None), branches, threads, plaintext=True)
+        with pytest.raises(BranchLost, match="a branch of ours was lost"):
+            attempt._run_branches(["", ""], b"", None)
+    assert "step 3 ends" not in shown.lines

@@ -1,0 +1,143 @@
+"""Streams that work ahead: in order, so far and no further, and never in the way of a result."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from threading import enumerate as threads
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florist.common.core.prefetch import Prefetched, prefetched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def taking() -> int:
+    return sum(thread.name == "taking-ahead" for thread in threads())
+
+
+def all_end(before: int) -> bool:
+    """Whether the threads that were started since end, soon."""
+    deadline = time.monotonic() + 10
+    while taking() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return taking() <= before
+
+
+@given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 8))
+@settings(deadline=None, max_examples=30)
+def test_results_are_in_order_whichever_is_done_first(delays: list[int], limit: int) -> None:
+    def work(item: tuple[int, int]) -> int:
+        time.sleep(item[1] / 1000)
+        return item[0]
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(Prefetched(enumerate(delays), lambda item: pool.submit(work, item), limit))
+    assert results == list(range(len(delays)))
+
+
+def test_no_more_than_the_limit_is_taken() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(100):
+            taken.append(item)
+            yield item
+
+    stream = prefetched(items(), 5)
+    for expected in range(3):
+        assert next(stream) == expected
+    time.sleep(0.1)
+    assert len(taken) == 3 + 5
+
+
+def test_it_begins_before_it_is_asked() -> None:
+    began = Event()
+
+    def items() -> Iterator[int]:
+        began.set()
+        yield 1
+
+    stream = prefetched(items(), 1)
+    assert began.wait(10)
+    assert list(stream) == [1]
+
+
+def test_a_result_does_not_wait_for_the_next_item() -> None:
+    """As when the peer sends no more before it has our answer."""
+    answered = Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert answered.wait(10)
+        yield 2
+
+    stream = prefetched(items(), 8)
+    assert next(stream) == 1
+    answered.set()
+    assert list(stream) == [2]
+
+
+def test_what_the_items_raise_comes_in_its_place() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("the line broke")
+
+    before = taking()
+    stream = prefetched(items(), 8)
+    assert next(stream) == 1
+    with pytest.raises(ValueError, match="the line broke"):
+        next(stream)
+    assert list(stream) == []
+    assert all_end(before)
+
+
+def test_what_the_work_raises_ends_it() -> None:
+    def begin(item: int) -> Future[int]:
+        future: Future[int] = Future()
+        if item == 2:
+            future.set_exception(ValueError("no"))
+        else:
+            future.set_result(item)
+        return future
+
+    before = taking()
+    stream = Prefetched(iter(range(10**9)), begin, 4)
+    with pytest.raises(ValueError, match="no"):
+        list(stream)
+    assert list(stream) == []
+    assert all_end(before)
+
+
+@pytest.mark.parametrize("how", ["closed", "dropped"])
+def test_the_thread_ends_with_the_stream(how: str) -> None:
+    before = taking()
+    stream = prefetched(iter(range(10**9)), 4)
+    assert next(stream) == 0
+    assert taking() == before + 1
+    if how == "closed":
+        stream.close()
+        assert list(stream) == []
+    del stream
+    assert all_end(before)
+
+
+def test_work_that_has_not_begun_is_given_up() -> None:
+    begun: list[Future[int]] = []
+
+    def begin(item: int) -> Future[int]:
+        begun.append(Future())
+        return begun[-1]
+
+    stream = Prefetched(range(3), begin, 3)
+    deadline = time.monotonic() + 10
+    while len(begun) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stream.close()
+    assert all(future.cancelled() for future in begun)

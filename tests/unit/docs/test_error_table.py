@@ -1,0 +1,31 @@
+"""The table of errors is the error types'; it says what each means and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from florist.cli.error_table import error_types, page
+from florist.common.core import errors
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_committed_table_is_up_to_date() -> None:
+    committed = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert committed == page(), "run: python -m florist.cli.error_table > docs/errors.md"
+
+
+def test_every_error_of_the_tree_is_in_it() -> None:
+    shown = {kind.__name__ for kind, _ in error_types()}
+    tree = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.FloristError)
+    }
+    assert tree - shown == {"FloristError", "PeerError"}, "these two are but families"
+
+
+def test_each_says_what_happened_and_what_to_do() -> None:
+    for kind, _ in error_types():
+        assert kind.__doc__, kind
+        assert kind.advice.endswith("."), kind

@@ -1,0 +1,121 @@
+"""The learned attack finds what no other does, and nothing where nothing is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
+from florist.common.audit.statistics import evaluate
+from florist.experiments.learned_attacks import LearnedAttack, features_of
+from tests.unit.audit.views import active, half_real, in_float16, passive, tells_nothing
+
+Array = npt.NDArray[Any]
+
+SIZE, OWN, WIDTH, EPOCHS = 1500, 1100, 5, 2
+
+
+def traits(seed: int) -> tuple[Array, Array, Array]:
+    """Two traits of each UID, each a coin toss of its own, and the truth: whether they differ."""
+    first, second = np.random.default_rng(seed).random((2, SIZE)) < 0.5
+    return first, second, first ^ second
+
+
+def rows(seed: int, is_long: Array) -> Array:
+    """In no direction, three times as long for some."""
+    random = np.random.default_rng(seed)
+    found = random.normal(size=(EPOCHS, SIZE, WIDTH))
+    directions = found / np.linalg.norm(found, axis=2, keepdims=True)
+    return np.asarray(directions * (1 + 2 * is_long)[:, None])
+
+
+def gradients(seed: int, is_long: Array) -> Array:
+    """Along one direction, either way, three times as long for some."""
+    random = np.random.default_rng(seed)
+    label = np.where(random.random(SIZE) < 0.3, 1, -1)
+    wobble = 0.1 * random.normal(size=(EPOCHS, SIZE, WIDTH))
+    return np.asarray((label * (1 + 2 * is_long))[:, None] * (1 + wobble))
+
+
+def test_the_passive_party_learns_what_lengths_say_together() -> None:
+    views, truths = [], []
+    for seed in (1, 2):
+        long_gradient, long_embedding, is_real = traits(seed)
+        views.append(passive(gradients(seed, long_gradient), rows(seed + 10, long_embedding)))
+        truths.append(is_real)
+    attack = LearnedAttack.fit(views[0], truths[0])
+    assert attack.name == "learned"
+    assert evaluate(attack.name, attack.score(views[1]), truths[1]).auc.low > 0.95
+    for name in PASSIVE_ATTACKS.names:
+        alone = evaluate(name, PASSIVE_ATTACKS[name].score(views[1]), truths[1], samples=2)
+        assert alone.folded_auc.value < 0.55
+
+
+def test_the_active_party_learns_what_lengths_and_labels_say_together() -> None:
+    views, truths = [], []
+    for seed in (1, 2):
+        label, is_long, is_real = traits(seed)
+        # Another scale does not matter.
+        views.append(active(7.0 * seed * rows(seed + 10, is_long), label, np.arange(OWN)))
+        truths.append(is_real[:OWN])
+    attack = LearnedAttack.fit(views[0], truths[0])
+    assert evaluate(attack.name, attack.score(views[1]), truths[1]).auc.low > 0.95
+    for name in ACTIVE_ATTACKS.names:
+        alone = evaluate(name, ACTIVE_ATTACKS[name].score(views[1]), truths[1], samples=2)
+        assert alone.folded_auc.value < 0.55
+
+
+def test_from_noise_nothing_is_learned() -> None:
+    none = np.zeros(SIZE, dtype=bool)
+    ours = [passive(gradients(seed, none), rows(seed + 10, none)) for seed in (1, 2)]
+    theirs = [active(rows(seed, none), half_real(SIZE, seed)) for seed in (1, 2)]
+    assert tells_nothing(LearnedAttack.fit(ours[0], half_real(SIZE, 77)).score(ours[1]))
+    assert tells_nothing(LearnedAttack.fit(theirs[0], half_real(SIZE, 77)).score(theirs[1]))
+
+
+def test_known_scores_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, is_real = traits(1)
+    view = passive(gradients(1, first), rows(11, second))
+    attack = LearnedAttack.fit(view, is_real)
+    known = {name: PASSIVE_ATTACKS[name].score(view) for name in PASSIVE_ATTACKS.names}
+    expected = attack.score(view)
+    only_names = SimpleNamespace(names=PASSIVE_ATTACKS.names)
+    monkeypatch.setattr("florist.experiments.learned_attacks.PASSIVE_ATTACKS", only_names)
+    assert np.array_equal(attack.score(view, known), expected)
+
+
+def test_one_epoch_and_half_precision_will_do() -> None:
+    label, is_long, is_real = traits(3)
+    view = active(rows(4, is_long)[:1], label, np.arange(0, SIZE, 2))
+    attack = LearnedAttack.fit(view, is_real[::2])
+    scores = attack.score(in_float16(view))
+    assert evaluate("learned", scores, is_real[::2], samples=2).auc.value > 0.95
+
+
+def test_features_are_comparable_between_runs() -> None:
+    """No scale, order of rows or number of batches is in them."""
+    first, second, _ = traits(5)
+    seen = gradients(5, first), rows(6, second)
+    ours, scaled = passive(*seen), passive(*(2.0**12 * rows for rows in seen))
+    assert np.allclose(features_of(ours), features_of(scaled), atol=2e-3, equal_nan=True)
+
+
+def test_a_shadow_needs_the_truth_and_both_kinds() -> None:
+    view = passive(np.ones((1, 100, 2)))
+    with pytest.raises(ValueError, match="do not fit"):
+        LearnedAttack.fit(view, np.ones(99, dtype=bool))
+    with pytest.raises(ValueError, match="20 real and 20 synthetic"):
+        LearnedAttack.fit(view, np.arange(100) < 5)
+
+
+def test_who_was_not_seen_has_no_score() -> None:
+    first, second, is_real = traits(1)
+    view = passive(gradients(1, first), rows(11, second))
+    cut = type(view)(view.union_size, view.uids, view.steps[:3])
+    scores = LearnedAttack.fit(view, is_real).score(cut)
+    seen = np.concatenate([step.ranks for step in cut.steps])
+    assert np.array_equal(np.flatnonzero(~np.isnan(scores)), np.sort(seen))

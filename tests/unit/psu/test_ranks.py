@@ -1,0 +1,134 @@
+"""Places in the union, found by sorted streams, against a look-up in whole arrays."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.groups import make_group
+from florist.common.psu import ranks as places
+from florist.common.psu import set_stream
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.journal import Journal
+from florist.common.psu.keys import Keys
+from florist.common.psu.ranks import find_places
+from florist.common.psu.stored_sets import StoredSet, writing_set
+from florist.common.psu.union_work import PLENTY, UnionWork
+from florist.common.storage.element_sets import positions, sorted_set
+from florist.common.storage.files import FolderStorage, MemoryStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from florist.common.storage.elements import Elements
+    from florist.common.storage.files import Storage
+
+GROUP = make_group("x25519")
+WIDTH = GROUP.width
+KEYS = Keys.fresh(GROUP)
+
+
+def universe_of(size: int, seed: int) -> Elements:
+    """Random elements, some of which share their first eight bytes."""
+    numbers = np.random.default_rng(seed)
+    rows = numbers.integers(0, 256, (size, WIDTH), dtype=np.uint8)
+    rows[: size // 2, :8] = numbers.integers(0, 2, (size // 2, 8))
+    return sorted_set(rows)
+
+
+def work_in(storage: Storage, room: int = PLENTY) -> UnionWork:
+    journal = Journal(storage, WIDTH, b"")
+    journal.begin(b"", b"", 7)
+    return UnionWork(LocalExecutor(GROUP), KEYS, journal, room=room)
+
+
+def stored(storage: Storage, name: str, rows: Elements) -> StoredSet:
+    with writing_set(storage, name) as writer:
+        writer.append(np.ascontiguousarray(rows))
+    return StoredSet(storage, name, WIDTH, writer.tally.facts)
+
+
+def find(work: UnionWork, universe: Elements, own: Elements) -> places.Places:
+    storage = work.journal.storage
+    return find_places(work, stored(storage, "universe", universe), stored(storage, "uids", own))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(0, 200),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+    room=st.integers(0, 4000),
+    part=st.integers(1, 50),
+)
+def test_places_by_runs_and_merges(
+    size: int, share: float, seed: int, room: int, part: int
+) -> None:
+    universe = universe_of(size, seed)
+    chosen = np.random.default_rng(seed).permutation(size)[: int(share * size)]
+    own = universe[chosen]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(set_stream, "CHUNK_BYTES", 8 * WIDTH)
+        patch.setattr(places, "_PART", part)
+        found = find(work_in(MemoryStorage(), room), universe, own)
+        assert found.all().tolist() == positions(universe, own).tolist() == chosen.tolist()
+        for count in (0, len(own) // 3, len(own)):
+            parts = list(found.parts(count))
+            assert all(0 < len(each) <= part for each in parts)
+            assert [rank for each in parts for rank in each.tolist()] == chosen[:count].tolist()
+
+
+@pytest.mark.parametrize("room", [0, PLENTY])
+def test_a_uid_outside_the_union_or_there_twice_is_refused(room: int) -> None:
+    universe = universe_of(100, 1)
+    own = universe[::3]
+    for others, reason in ((universe[::2], "in the union"), (universe[:0], "in the union")):
+        with pytest.raises(ProtocolViolation, match=reason):
+            find(work_in(MemoryStorage(), room), others, own)
+    with pytest.raises(ProtocolViolation, match="same UID"):
+        find(work_in(MemoryStorage(), room), universe, np.concatenate([own, own[5:6]]))
+
+
+def test_only_the_places_are_left_on_disk(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path / "work")
+    universe = universe_of(300, 1)
+    find(work_in(storage, 2000), universe, universe[::-1])
+    assert {entry.name for entry in storage.folder.iterdir()} == {
+        "journal.json",
+        "universe",
+        "uids",
+        places.PLACES,
+    }
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_full_disk_is_told(tmp_path: Path, which: int) -> None:
+    """Whichever scratch file it is that cannot be written."""
+
+    class Full(FolderStorage):
+        files = 0
+
+        @contextmanager
+        def scratch(self) -> Iterator[BinaryIO]:
+            self.files += 1
+            if self.files < which:
+                with super().scratch() as file:
+                    yield file
+            else:
+                with self._told(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
+                    yield file
+
+    work = work_in(Full(tmp_path / "work"), 10_000)
+    universe = universe_of(300, 1)
+    with pytest.raises(ConfigurationError, match=r"work.*No space left.*start again") as caught:
+        find(work, universe, universe[::-1])
+    assert caught.value.returns, "the peer is to wait"
+    assert work.journal.storage.size(places.PLACES) is None

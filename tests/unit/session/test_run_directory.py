@@ -1,0 +1,163 @@
+"""Results are written whole or not at all, and finished ones are safe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from florist.common.core.errors import ConfigurationError
+from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUMMARY = AlignmentSummary(
+    format=FORMAT,
+    release="0",
+    role="active",
+    party="bank",
+    peer="telco",
+    finished_at="2026-01-01T00:00:00+00:00",
+    agreement={"group": "x25519"},
+    engine="cryptography",
+    rows=3,
+    table_fingerprint="00",
+    own_dummies=0,
+    own_size=3,
+    peer_size=4,
+    union_size=5,
+    shared_size=2,
+    union_sha256="ab",
+    seconds={"union": 1.0},
+    bytes_sent=1,
+    bytes_received=2,
+)
+ALIGNMENT = Alignment(SUMMARY, np.array([4, 0, 2]))
+
+
+def hidden(path: Path) -> list[str]:
+    """What is left lying about."""
+    return [p.name for p in path.iterdir() if p.name.startswith(".") and p.name != ".lock"]
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+    loaded = runs.load_alignment()
+    assert loaded.summary == SUMMARY
+    assert loaded.rank_of_row.tolist() == [4, 0, 2]
+    assert loaded.rank_of_row.dtype == np.int64
+    assert hidden(tmp_path) == []
+
+
+def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+    other = Alignment(replace(SUMMARY, rows=9), np.arange(3))
+    runs.save_alignments({"train": other})
+    assert runs.load_alignment().summary.rows == 9
+    assert hidden(tmp_path) == []
+
+
+def test_a_failed_write_leaves_the_old_result_and_no_debris(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
+    with pytest.raises(ConfigurationError, match="No space left"):
+        runs.save_alignments({"train": replace_rows(7)})
+    assert runs.load_alignment().summary.rows == 3
+    assert hidden(tmp_path) == []
+
+
+def replace_rows(rows: int) -> Alignment:
+    return Alignment(replace(SUMMARY, rows=rows), np.arange(3))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        RunDirectory(tmp_path).locked(),
+        pytest.raises(ConfigurationError, match="in use"),
+        RunDirectory(tmp_path).locked(),
+    ):
+        pass
+    with RunDirectory(tmp_path).locked():
+        pass
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(ConfigurationError, match="run_directory"),
+        RunDirectory(tmp_path / "file" / "run").locked(),
+    ):
+        pass
+
+
+def test_nothing_there_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--stage align"):
+        RunDirectory(tmp_path).load_alignment()
+
+
+def test_ranks_come_in_parts(tmp_path: Path) -> None:
+    """They are written as they come, and read into memory when they are used."""
+    parts = [np.array([4, 0]), np.array([], dtype=np.int64), np.array([2])]
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": Alignment(SUMMARY, lambda: iter(parts))})
+    loaded = runs.load_alignment()
+    assert [part.tolist() for part in loaded.rank_parts()] == [[4, 0, 2]]
+    assert loaded.rank_of_row.tolist() == [4, 0, 2]
+    assert loaded.rank_of_row is loaded.rank_of_row
+    assert [part.tolist() for part in ALIGNMENT.rank_parts()] == [[4, 0, 2]]
+
+
+def test_ranks_that_are_lost_before_their_use_are_told(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+    loaded = runs.load_alignment()
+    (runs.alignment / "train/ranks.parquet").unlink()
+    with pytest.raises(ConfigurationError, match="align again"):
+        loaded.rank_of_row  # noqa: B018 - it reads
+
+
+def test_no_ranks_at_all(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": Alignment(SUMMARY, lambda: iter([]))})
+    assert runs.load_alignment().rank_of_row.tolist() == []
+
+
+@pytest.mark.parametrize("damage", ["truncate", "format", "json", "union size", "ranks gone"])
+def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+    facts, ranks = runs.alignment / "train/alignment.json", runs.alignment / "train/ranks.parquet"
+    match damage:
+        case "truncate":
+            ranks.write_bytes(ranks.read_bytes()[:-10])
+        case "format":
+            facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 99}))
+        case "json":
+            facts.write_text("{")
+        case "union size":
+            facts.write_text(json.dumps(json.loads(facts.read_text()) | {"union_size": 4}))
+        case "ranks gone":
+            ranks.unlink()
+    with pytest.raises(ConfigurationError, match="align again"):
+        runs.load_alignment()
+
+
+def test_the_table_is_readable_by_others_tools(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.save_alignments({"train": ALIGNMENT})
+    assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]
+    assert json.loads((runs.alignment / "train/alignment.json").read_text())["union_size"] == 5
