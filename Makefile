@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(wildcard common/*/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	mkdir -p .typecheck/florist
-	for folder in protos common active_party passive_party experiments cli; do ln -sfn ../../$$folder .typecheck/florist/$$folder; done
+	for folder in protos common active_party passive_party experiments api cli; do ln -sfn ../../$$folder .typecheck/florist/$$folder; done
 	ln -sfn ../../florist/__init__.py .typecheck/florist/__init__.py; ln -sfn ../../florist/py.typed .typecheck/florist/py.typed
 	touch $@
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 
-FOLDERS = ("protos", "common", "active_party", "passive_party", "experiments", "cli")
+FOLDERS = ("protos", "common", "active_party", "passive_party", "experiments", "api", "cli")
 #: Packages with C sources in a folder `native`, each made into a module `_native`.
 WITH_KERNELS = ("common/groups", "common/training")
 

@@ -1,0 +1,1 @@
+"""The implementation of the public Python API, which `florist` re-exports."""
