@@ -174,7 +174,7 @@ def _peer(config: PartyConfig) -> str:
     try:
         with dial_peer(config, config.network.tls is None, ANSWER) as link:
             hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
-            with Session(link, hello, Patience(config.patience.silence)):
+            with Session(link, hello, Patience(config.timeouts.silence)):
                 return f"{config.party.peer} is up at {config.network.address}; we agree"
     except NotYet as error:
         is_free = _can_listen(config.network.address)

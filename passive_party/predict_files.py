@@ -75,7 +75,7 @@ def predict_file(
 
     Raises:
         ConfigurationError: a file cannot be used, and why.
-        FloristError: the peer refuses, or is lost for longer than `patience.connect`.
+        FloristError: the peer refuses, or is lost for longer than `timeouts.connect`.
     """
     file = table_file(config.data.train.model_copy(update={"path": source}))
     if target.suffix.lower() != ".parquet":
@@ -86,7 +86,7 @@ def predict_file(
         work = _Work(client, file, config.data.train.id_column)
         parts = _Parts(target, work.identity(), fresh=force)
         with parts.locked(), progress.step(f"predicting {source.name}") as step:
-            return _run(work, parts, step, config.patience.connect)
+            return _run(work, parts, step, config.timeouts.connect)
 
 
 def _run(work: _Work, parts: _Parts, step: StepProgress, patience: float) -> int:

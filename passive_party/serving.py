@@ -95,7 +95,7 @@ class PredictionClient:
         Args:
             config: this party's configuration, or its file.
             plaintext: no TLS; for tests on one machine only.
-            timeout: seconds to keep trying; None takes `patience.connect`.
+            timeout: seconds to keep trying; None takes `timeouts.connect`.
 
         Raises:
             ConfigurationError: the configuration, our half or the certificates cannot be used, or
@@ -114,7 +114,7 @@ class PredictionClient:
             credentials,
             peer,
             offer,
-            timeout=config.patience.connect if timeout is None else timeout,
+            timeout=config.timeouts.connect if timeout is None else timeout,
             answer=config.serving.answer,
             on_wait=lambda reason: log.info("waiting for %s: %s", peer, reason),
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from florist.common.audit.statistics import Estimate
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.training import Audit as Settings
+from florist.common.settings.training import AuditSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -106,7 +106,7 @@ class AuditRecord:
 
     #: Ours; the attacker is the other one.
     role: RoleName
-    settings: Settings
+    settings: AuditSettings
     #: UIDs that were followed through all epochs.
     followed: int
     audits: list[Figures] = field(default_factory=list)
@@ -165,7 +165,7 @@ class AuditRecord:
                 )
             # The last line may be half-written.
             audits = [_figures(json.loads(line)) for line in rest if line.endswith("\n")]
-            settings = Settings.model_validate(facts["settings"])
+            settings = AuditSettings.model_validate(facts["settings"])
             return cls(facts["role"], settings, facts["followed"], audits)
         except OSError as error:
             raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
@@ -175,7 +175,9 @@ class AuditRecord:
             ) from None
 
 
-def excesses(findings: Iterable[Finding], settings: Settings, then: Verdict) -> Iterator[Excess]:
+def excesses(
+    findings: Iterable[Finding], settings: AuditSettings, then: Verdict
+) -> Iterator[Excess]:
     """Attacks above the limits that would make us `warn` or `stop`, the strongest first."""
     for finding in sorted(findings, key=lambda finding: -finding.auc.value):
         for name, estimate in (("above", finding.auc), ("tpr_above", finding.tpr)):
@@ -184,7 +186,7 @@ def excesses(findings: Iterable[Finding], settings: Settings, then: Verdict) -> 
                 yield Excess(finding, estimate, f"{then}_{name}", limit)
 
 
-def verdict(findings: Iterable[Finding], settings: Settings) -> Verdict:
+def verdict(findings: Iterable[Finding], settings: AuditSettings) -> Verdict:
     """The worst that the limits make of these."""
     found = list(findings)
     worst: tuple[Verdict, ...] = ("stop", "warn")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from florist.common.audit.findings import Excess, Scope
     from florist.common.audit.recorder import Sighting
     from florist.common.core.roles import RoleName
-    from florist.common.settings.training import Audit as Settings
+    from florist.common.settings.training import AuditSettings
     from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.parts import TrainingParts
     from florist.common.training.schedule import Schedule
@@ -85,7 +85,7 @@ class AuditFolder:
 class AuditPlan:
     """How to audit, and where to keep what is found; None keeps it in memory only."""
 
-    settings: Settings
+    settings: AuditSettings
     folder: AuditFolder | None = None
 
 

@@ -132,7 +132,7 @@ class Branch:
         with ExitStack() as stack:
             config = _at_address(order, address, stack)
             link = stack.enter_context(
-                role.connect(config, order.tls is None, min(CONNECT, config.patience.connect))
+                role.connect(config, order.tls is None, min(CONNECT, config.timeouts.connect))
             )
             hello = make_hello(
                 role.name,
@@ -140,7 +140,7 @@ class Branch:
                 config.agreement.canonical(),
                 f"align-branch-{order.number}-{meeting.hex()}",
             )
-            times = Patience(config.patience.silence, config.patience.stall)
+            times = Patience(config.timeouts.silence, config.timeouts.stall)
             session = stack.enter_context(Session(link, hello, times))
             at.follow(session)
             try:

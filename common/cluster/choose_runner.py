@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
     from florist.common.psu.union_runner import UnionRunner
-    from florist.common.settings.config import Compute, PartyConfig
+    from florist.common.settings.config import ComputeSettings, PartyConfig
 
 
 def make_union_runner(config: PartyConfig, group: Group, *, plaintext: bool) -> UnionRunner:
@@ -28,7 +28,7 @@ def make_union_runner(config: PartyConfig, group: Group, *, plaintext: bool) -> 
     return BranchedUnionRunner(RayBranches(config), group, plaintext=plaintext)
 
 
-def make_executor(compute: Compute, group: Group) -> Executor:
+def make_executor(compute: ComputeSettings, group: Group) -> Executor:
     """The one that the configuration names; the caller closes it, then the group.
 
     Raises:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from florist.common.audit.findings import AuditRecord, Figures, Finding, Scope, Verdict
     from florist.common.audit.statistics import Estimate
     from florist.common.reports.html import Html
-    from florist.common.settings.training import Audit as Settings
+    from florist.common.settings.training import AuditSettings
 
 HEADS = ("attack", "over", "folded AUC", "TPR at 1% FPR", "")
 SCOPES: dict[Scope, str] = {"epochs": "all epochs", "batches": "last batches"}
@@ -28,7 +28,7 @@ MARKS: dict[Verdict, str] = {"fine": "✓", "warn": "✗", "stop": "✗"}
 _POINTS = 40
 
 
-def table_rows(audits: list[Figures], settings: Settings) -> Iterator[tuple[str, ...]]:
+def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple[str, ...]]:
     """Each attack of these audits, the strongest first: texts below `HEADS`."""
     for figures in audits:
         for finding in sorted(figures.findings, key=lambda finding: -finding.auc.value):
@@ -41,7 +41,7 @@ def table_rows(audits: list[Figures], settings: Settings) -> Iterator[tuple[str,
             )
 
 
-def mark(finding: Finding, settings: Settings) -> str:
+def mark(finding: Finding, settings: AuditSettings) -> str:
     """Whether it is within our limits, and if not, above which."""
     judged = verdict([finding], settings)
     if judged == "fine":

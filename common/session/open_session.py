@@ -79,7 +79,7 @@ def open_session(
     while True:
         with ExitStack() as stack:
             link = stack.enter_context(role.connect(config, plaintext, patience))
-            times = Patience(config.patience.silence, config.patience.stall)
+            times = Patience(config.timeouts.silence, config.timeouts.stall)
             try:
                 session = stack.enter_context(Session(link, hello, times))
             except PeerOnlyChecks:

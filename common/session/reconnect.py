@@ -1,7 +1,7 @@
 """A stage that outlives its connection: work with the peer until both have it done.
 
 When the peer is lost (a cut line, a crash, a restart) this party waits for it, for
-`patience.outage` at most, and the two go on from what both have kept. Work is therefore written so
+`timeouts.outage` at most, and the two go on from what both have kept. Work is therefore written so
 that it can be begun again: it looks at the disk first.
 """
 
@@ -49,7 +49,7 @@ def run_with_peer(
         TransportError: the peer did not come, or did not come back in time.
         FloristError: what ended the work, here or at the peer.
     """
-    outage = Outage(config.patience.outage)
+    outage = Outage(config.timeouts.outage)
     while True:
         began = time.monotonic()
         try:
@@ -57,7 +57,7 @@ def run_with_peer(
                 role,
                 config,
                 stage,
-                patience=outage.patience(config.patience.connect),
+                patience=outage.patience(config.timeouts.connect),
                 plaintext=plaintext,
             ) as session:
                 outage.ended(config.party.peer)
@@ -73,7 +73,7 @@ def run_with_peer(
                     break
                 raise
             log.warning(
-                "%s; waiting for %s, for %.0f s at most (patience.outage)",
+                "%s; waiting for %s, for %.0f s at most (timeouts.outage)",
                 error,
                 config.party.peer,
                 outage.left,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +42,10 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
     )
+
+    #: Keys that an earlier release named differently: old dotted path -> new dotted path. Read from
+    #: the class that is loaded from a file (`PartyConfig`, for example), not from its sections.
+    renamed_keys: ClassVar[Mapping[str, str]] = {}
 
 
 class SyntheticLabels(Section):

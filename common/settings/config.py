@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -25,7 +26,8 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.core.units import MemorySize, size_in_bytes
 from florist.common.settings.agreement import Agreement, Section
 from florist.common.settings.formats import FORMATS, Format, FormatName
-from florist.common.settings.training import Audit, Model, Optimiser, Training
+from florist.common.settings.renamed_keys import apply_renames
+from florist.common.settings.training import AuditSettings, Model, Optimiser, Training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -359,7 +361,7 @@ def _known_format(name: object) -> Format | None:
     return FORMATS.get(name) if isinstance(name, str) else None
 
 
-class Alignment(Section):
+class AlignmentSettings(Section):
     """How we take part in the private set union."""
 
     # Not in the repr: a log that held it would tell the true size.
@@ -382,7 +384,7 @@ class Alignment(Section):
         return size_in_bytes(self.memory_limit)
 
 
-class Compute(Section):
+class ComputeSettings(Section):
     """What this machine does the work with."""
 
     engine: EngineName = Field(
@@ -422,7 +424,7 @@ class Compute(Section):
     )
 
 
-class Patience(Section):
+class Timeouts(Section):
     """How long to wait for the peer."""
 
     connect: Seconds = Field(
@@ -557,7 +559,9 @@ class Observability(Section):
 
 
 class PartyConfig(Section):
-    """All that one party is told by its file."""
+    """Everything that one party's configuration file contains."""
+
+    renamed_keys: ClassVar[Mapping[str, str]] = {"patience": "timeouts"}
 
     party: Party = Field(description="Who the two parties are.")
     network: Network = Field(description="Where they meet, and how they know each other.")
@@ -565,21 +569,23 @@ class PartyConfig(Section):
     run_directory: FilePath = Field(
         description="Folder for results and checkpoints; made when it is not there."
     )
-    alignment: Alignment = Field(
-        default=Alignment(), description="How we take part in the private set union."
+    alignment: AlignmentSettings = Field(
+        default=AlignmentSettings(), description="How we take part in the private set union."
     )
-    compute: Compute = Field(default=Compute(), description="What this machine does the work with.")
+    compute: ComputeSettings = Field(
+        default=ComputeSettings(), description="What this machine does the work with."
+    )
     model: Model = Field(default=Model(), description="Our half of the model.")
     optimiser: Optimiser = Field(default=Optimiser(), description="How our half learns.")
     training: Training = Field(
         default=Training(), description="Where and how our half of the training runs."
     )
-    audit: Audit = Field(
-        default=Audit(),
+    audit: AuditSettings = Field(
+        default=AuditSettings(),
         description="How we watch what we give away: while it trains, a party attacks what it "
         "sends, as its peer could.",
     )
-    patience: Patience = Field(default=Patience(), description="How long to wait for the peer.")
+    timeouts: Timeouts = Field(default=Timeouts(), description="How long to wait for the peer.")
     serving: Serving = Field(
         default=Serving(), description="How predictions are given, and got, once a model is there."
     )
@@ -653,6 +659,7 @@ def parse_section(text: str, kind: type[S], *, folder: Path, source: str) -> S:
     if not isinstance(values, dict):
         found = "is empty" if values is None else "holds no keys at its top level"
         raise ConfigurationError(f"{source}: {found}; it must have {_listed(kind.model_fields)}")
+    values = apply_renames(values, kind.renamed_keys, source)
     try:
         return kind.model_validate(values, context={"folder": folder})
     except ValidationError as error:

@@ -128,7 +128,7 @@ class Training(Section):
         return size_in_bytes(self.table_memory)
 
 
-class Audit(Section):
+class AuditSettings(Section):
     """How we watch what we give away: each party attacks what it sends, as its peer could."""
 
     enabled: bool = Field(

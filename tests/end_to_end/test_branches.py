@@ -141,7 +141,7 @@ def test_with_dummies_and_a_test_table(make_pair: Callable[..., Pair], tmp_path:
 
 def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -> None:
     """The exchanges that all branches of both have finished are not done again."""
-    pair = make_pair(IdSample(700, 450, 200), 2, patience__outage=60.0)
+    pair = make_pair(IdSample(700, 450, 200), 2, timeouts__outage=60.0)
     cluster = pair.clusters["active"]
     lost: list[int] = []
 

@@ -32,7 +32,7 @@ def pair(directory: Path, sample: Sample) -> Workspace:
         "active",
         {"compute.executor": "ray", "compute.ray_address": "local", "compute.ray_workers": 2},
     )
-    workspace.configure("passive", {"patience.connect": 120.0})
+    workspace.configure("passive", {"timeouts.connect": 120.0})
     return workspace
 
 
@@ -73,8 +73,8 @@ def branched_pair(directory: Path, sample: Sample) -> Workspace:
                 "compute.executor": "ray",
                 "compute.ray_address": "local",
                 "compute.ray_workers": 2,
-                "patience.connect": 120.0,
-                "patience.outage": 120.0,
+                "timeouts.connect": 120.0,
+                "timeouts.outage": 120.0,
             },
         )
     return workspace

@@ -75,7 +75,7 @@ class LongerClicks(QuickClicks):
         return QuickClicks.settings(self, role) | {
             "agreement.training.epochs": 8,
             "agreement.training.checkpoint_every": 50,
-            "patience.silence": 3.0,
+            "timeouts.silence": 3.0,
         }
 
 

@@ -499,7 +499,7 @@ def test_a_cut_line_is_gone_on_over_from_the_very_step(
                 time.sleep(0.001)
             line.cut()
             for party in parties.values():
-                party.wait_for("waiting for .*patience.outage")
+                party.wait_for("waiting for .*timeouts.outage")
             line.mend()
             assert [party.finish() for party in parties.values()] == [0, 0]
     begun = {int(step) for party in parties.values() for step in go_on.findall(party.output)}
@@ -515,7 +515,7 @@ def test_a_peer_that_stays_away_ends_the_run(workspace: Workspace) -> None:
             wait_for_steps(workspace, "passive", 3, killed)
             killed.signal(signal.SIGKILL)
         assert left.finish(TOLD + 10) == 3
-    assert "for 2 s at most (patience.outage)" in left.output
+    assert "for 2 s at most (timeouts.outage)" in left.output
 
 
 def test_one_that_has_its_result_waits_until_the_peer_has_too(

@@ -132,7 +132,7 @@ def prepare(workspace: Workspace) -> Workspace:
         if role == "passive":
             address = load_config(workspace.config("active")).network.address
         workspace.configure(
-            role, {"network.address": address, "patience.connect": 20.0, "patience.outage": 60.0}
+            role, {"network.address": address, "timeouts.connect": 20.0, "timeouts.outage": 60.0}
         )
     return workspace
 

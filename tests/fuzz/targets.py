@@ -35,7 +35,7 @@ from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSum
 from florist.common.session.session import Patience, PeerOnlyChecks, Session, make_hello
 from florist.common.settings.agreement import Agreement, differences
 from florist.common.settings.config import PreprocessingSettings, load_config
-from florist.common.settings.training import Audit
+from florist.common.settings.training import AuditSettings
 from florist.common.storage.files import FolderStorage, MemoryStorage
 from florist.common.training.blocks import Wire
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
@@ -321,7 +321,7 @@ def _small_files(folder: Path) -> Iterable[Target]:
 
     yield _damaging("journal", folder / "union" / "journal.json", going_on)
     record = folder / "audit.jsonl"
-    AuditRecord("active", Audit(), 3).begin(record)
+    AuditRecord("active", AuditSettings(), 3).begin(record)
     yield _damaging("audit", record, lambda: AuditRecord.load(record))
     learned = folder / "preprocessing"
     known = NumberRange(column="age", minimum=0.0, maximum=9.0)

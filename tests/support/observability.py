@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import Estimate
 from florist.common.observability.status import About, Status
-from florist.common.settings.training import Audit
+from florist.common.settings.training import AuditSettings
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import EpochFigures, History
 from florist.common.training.loop import Run
@@ -45,7 +45,7 @@ def make_run(audit: AuditRecord | None = None) -> Run:
 @contextmanager
 def busy_status() -> Iterator[Status]:
     """A status in which everything has a value."""
-    record = AuditRecord("active", Audit(stop_above=0.9), 100)
+    record = AuditRecord("active", AuditSettings(stop_above=0.9), 100)
     record.audits.append(
         Figures(10, "epochs", (Finding("spectral", Estimate(0.55, 0.53, 0.57), None),))
     )

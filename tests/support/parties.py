@@ -66,7 +66,7 @@ class QuickClicks(ClickSample):
 
     def settings(self, role: RoleName) -> dict[str, Any]:
         return ClickSample.settings(self, role) | {
-            "patience.connect": 60.0,
+            "timeouts.connect": 60.0,
             "optimiser.learning_rate": 2e-3,
             "model.hidden": [16, 8],
             "training.seed": 1 if role == "active" else 2,
@@ -105,7 +105,7 @@ class Workspace:
     def patient(self, seconds: float = 60.0) -> Self:
         """The same parties, which now wait for a lost peer and go on."""
         for role in ROLES:
-            self.configure(role, {"patience.outage": seconds})
+            self.configure(role, {"timeouts.outage": seconds})
         return self
 
     def copy(self, directory: Path) -> Self:

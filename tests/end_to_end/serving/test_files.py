@@ -186,7 +186,7 @@ def test_a_service_that_stays_away_ends_the_run(plain: Workspace, tmp_path: Path
     with service(plain) as server:
         config = config_of(plain, "passive", server.address)
         config = config.model_copy(
-            update={"patience": config.patience.model_copy(update={"connect": 1.0})}
+            update={"timeouts": config.timeouts.model_copy(update={"connect": 1.0})}
         )
 
         class StopService(NoProgress):

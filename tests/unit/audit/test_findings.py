@@ -20,12 +20,12 @@ from florist.common.audit.findings import (
 )
 from florist.common.audit.statistics import Estimate, evaluate
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
-from florist.common.settings.training import Audit
+from florist.common.settings.training import AuditSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NONE = Audit(warn_above=None, warn_tpr_above=None)
+NONE = AuditSettings(warn_above=None, warn_tpr_above=None)
 
 
 def finding(auc: float, *, low: float, tpr: float | None = None, attack: str = "flips") -> Finding:
@@ -62,20 +62,20 @@ def test_figures_are_folded_and_rounded() -> None:
 @pytest.mark.parametrize(
     ("settings", "one", "expected"),
     [
-        (Audit(warn_above=0.6), finding(0.7, low=0.61), "warn"),
-        (Audit(warn_above=0.6), finding(0.7, low=0.59), "fine"),
-        (Audit(warn_above=0.6, stop_above=0.65), finding(0.7, low=0.61), "warn"),
-        (Audit(warn_above=0.6, stop_above=0.65), finding(0.7, low=0.66), "stop"),
-        (Audit(warn_above=None, stop_above=0.65), finding(0.7, low=0.61), "fine"),
-        (Audit(warn_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.07), "warn"),
-        (Audit(warn_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.055), "fine"),
-        (Audit(stop_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.07), "stop"),
-        (Audit(stop_tpr_above=0.05), finding(0.5, low=0.5), "fine"),
+        (AuditSettings(warn_above=0.6), finding(0.7, low=0.61), "warn"),
+        (AuditSettings(warn_above=0.6), finding(0.7, low=0.59), "fine"),
+        (AuditSettings(warn_above=0.6, stop_above=0.65), finding(0.7, low=0.61), "warn"),
+        (AuditSettings(warn_above=0.6, stop_above=0.65), finding(0.7, low=0.66), "stop"),
+        (AuditSettings(warn_above=None, stop_above=0.65), finding(0.7, low=0.61), "fine"),
+        (AuditSettings(warn_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.07), "warn"),
+        (AuditSettings(warn_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.055), "fine"),
+        (AuditSettings(stop_tpr_above=0.05), finding(0.5, low=0.5, tpr=0.07), "stop"),
+        (AuditSettings(stop_tpr_above=0.05), finding(0.5, low=0.5), "fine"),
         (NONE, finding(1.0, low=1.0, tpr=0.9), "fine"),
     ],
 )
 def test_a_limit_is_passed_with_the_whole_interval(
-    settings: Audit, one: Finding, expected: str
+    settings: AuditSettings, one: Finding, expected: str
 ) -> None:
     harmless = finding(0.5, low=0.5, tpr=0.01, attack="spectral")
     assert verdict([harmless, one], settings) == expected
@@ -84,7 +84,9 @@ def test_a_limit_is_passed_with_the_whole_interval(
 
 def test_the_strongest_excess_comes_first_and_names_its_setting() -> None:
     weak, strong = finding(0.7, low=0.65, attack="weak"), finding(0.9, low=0.8, tpr=0.3)
-    above = list(excesses([weak, strong], Audit(stop_above=0.6, stop_tpr_above=0.1), "stop"))
+    above = list(
+        excesses([weak, strong], AuditSettings(stop_above=0.6, stop_tpr_above=0.1), "stop")
+    )
     assert [(one.finding.attack, one.key) for one in above] == [
         ("flips", "stop_above"),
         ("flips", "stop_tpr_above"),
@@ -101,7 +103,7 @@ def test_a_figure_is_shown_with_its_interval() -> None:
 def record() -> AuditRecord:
     return AuditRecord(
         "active",
-        Audit(rows=500),
+        AuditSettings(rows=500),
         followed=480,
         audits=[
             Figures(50, "batches", (finding(0.8, low=0.7), finding(0.5, low=0.5, tpr=0.02))),

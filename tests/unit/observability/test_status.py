@@ -15,7 +15,7 @@ from florist.common.core.errors import PeerLost
 from florist.common.observability.log_tail import LINES, WIDTH, LogTail
 from florist.common.observability.status import Status
 from florist.common.observability.training_watch import steps_done
-from florist.common.settings.training import Audit
+from florist.common.settings.training import AuditSettings
 from florist.common.training.history import EpochFigures
 from florist.common.training.schedule import Schedule
 from florist.common.transport.in_memory import linked_pair
@@ -172,7 +172,7 @@ def found(attack: str, auc: float) -> Finding:
 
 
 def test_the_self_audit_is_that_of_its_record() -> None:
-    record = AuditRecord("active", Audit(warn_above=0.6), 100)
+    record = AuditRecord("active", AuditSettings(warn_above=0.6), 100)
     status = Status(ABOUT)
     status.train(make_run(record))
     training = status.snapshot().training

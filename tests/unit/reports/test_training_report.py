@@ -27,7 +27,7 @@ from florist.common.reports.training_report import (
     render,
 )
 from florist.common.settings.agreement import Agreement
-from florist.common.settings.training import Audit
+from florist.common.settings.training import AuditSettings
 from florist.common.training.history import FEWEST, CalibrationPoints, EpochFigures, History
 
 STEPS = 15_000
@@ -72,7 +72,7 @@ ACTIVE = Report(
     bytes_received=31_460_000,
     audit=AuditRecord(
         "active",
-        Audit(),
+        AuditSettings(),
         followed=4_000,
         audits=[
             Figures(50 * number, over, (Finding("spectral", auc, None), Finding("flips", auc, tpr)))

@@ -16,13 +16,13 @@ from florist.cli.templates import party_config_text, yaml_value
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.config import (
-    Alignment,
-    Compute,
+    AlignmentSettings,
+    ComputeSettings,
     EngineName,
     PartyConfig,
-    Patience,
     PreprocessingSettings,
     Table,
+    Timeouts,
     Tls,
     describe_keys,
     load_config,
@@ -87,9 +87,9 @@ def test_minimal_file_has_the_documented_defaults() -> None:
     assert config.data.test is None
     assert config.data.test_table is None
     assert config.data.preprocessing == PreprocessingSettings(min_count=1, scaling="linear")
-    assert config.alignment == Alignment(dummies=0)
-    assert config.compute == Compute(engine="auto", threads=0)
-    assert config.patience == Patience(connect=600, silence=10, stall=1800)
+    assert config.alignment == AlignmentSettings(dummies=0)
+    assert config.compute == ComputeSettings(engine="auto", threads=0)
+    assert config.timeouts == Timeouts(connect=600, silence=10, stall=1800)
     assert config.agreement == Agreement(group="x25519", id_normalisation="strip")
 
 
@@ -191,7 +191,7 @@ configs = st.fixed_dictionaries(
         "compute": st.fixed_dictionaries(
             {"engine": st.sampled_from(get_args(EngineName)), "threads": st.integers(0, 512)}
         ),
-        "patience": st.fixed_dictionaries({"silence": st.floats(3, 13)}),
+        "timeouts": st.fixed_dictionaries({"silence": st.floats(3, 13)}),
         "agreement": st.fixed_dictionaries({"group": st.sampled_from(["x25519", "modp3072"])}),
     },
 )
@@ -432,13 +432,13 @@ def test_a_key_given_twice_is_refused(text: str, expected: str) -> None:
             "gpu",
             "must be one of `auto`, `ifma`, `avx2`, `cryptography`, `gmpy2`, not 'gpu'",
         ),
-        ("patience.connect", 0, "patience.connect: must be greater than 0, not 0"),
-        ("patience.connect", "1e3", "patience.connect: must be a number without quotes, not '1e3'"),
-        ("patience.connect", float("inf"), "patience.connect: must be a finite number"),
-        ("patience.connect", float("nan"), "patience.connect: must be a finite number"),
-        ("patience.silence", 2.9, "patience.silence: must be greater than or equal to 3, not 2.9"),
-        ("patience.silence", 14, "patience.silence: must be less than or equal to 13, not 14"),
-        ("patience.stall", -5, "patience.stall: must be greater than 0"),
+        ("timeouts.connect", 0, "timeouts.connect: must be greater than 0, not 0"),
+        ("timeouts.connect", "1e3", "timeouts.connect: must be a number without quotes, not '1e3'"),
+        ("timeouts.connect", float("inf"), "timeouts.connect: must be a finite number"),
+        ("timeouts.connect", float("nan"), "timeouts.connect: must be a finite number"),
+        ("timeouts.silence", 2.9, "timeouts.silence: must be greater than or equal to 3, not 2.9"),
+        ("timeouts.silence", 14, "timeouts.silence: must be less than or equal to 13, not 14"),
+        ("timeouts.stall", -5, "timeouts.stall: must be greater than 0"),
         (
             "agreement.id_normalisation",
             "lower",
@@ -464,7 +464,7 @@ def test_a_key_that_is_no_text() -> None:
 
 def test_all_problems_at_once_one_per_line() -> None:
     values = with_value("compute.engine", "gpu")
-    values["patience"] = {"silence": 99}
+    values["timeouts"] = {"silence": 99}
     values["colour"] = "red"
     del values["run_directory"]
     first, *lines = problem(values).split("\n")
@@ -472,7 +472,7 @@ def test_all_problems_at_once_one_per_line() -> None:
     assert [line.split(":")[0] for line in lines] == [
         "  run_directory",
         "  compute.engine",
-        "  patience.silence",
+        "  timeouts.silence",
         "  colour",
     ]
 
