@@ -12,7 +12,7 @@ from florist.active_party.batching import Batcher
 from florist.active_party.row_budget import RowBudget
 from florist.common.bundle.bundle import load_bundle
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
-from florist.common.serving.people import load_people
+from florist.common.serving.served_table import load_served_table
 from florist.common.serving.serving_handshake import check_offers, make_offer, model_name
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.bundle.bundle import ActiveBundle
-    from florist.common.serving.people import People
+    from florist.common.serving.served_table import ServedTable
     from florist.common.settings.agreement import ServingAgreement
     from florist.common.settings.config import PartyConfig, Serving
     from florist.common.stages.observe import ServiceWatch
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("florist.serving")
 
 
-class PredictionDesk:
+class ModelPredictionHandler:
     """Answers requests with the trained top model."""
 
     def __init__(
@@ -46,7 +46,7 @@ class PredictionDesk:
         bundle: ActiveBundle,
         agreement: ServingAgreement,
         settings: Serving,
-        people: People | None = None,
+        people: ServedTable | None = None,
         watch: ServiceWatch = NOBODY,
     ) -> None:
         """`people` is given just where the model has features of the active party's own."""
@@ -164,8 +164,8 @@ def make_service(
     runs = RunDirectory(config.run_directory)
     bundle = load_bundle(runs, "active", pick_device(config.training.device))
     credentials = own_credentials(config, plaintext=plaintext)
-    people = load_people(config, runs, bundle) if bundle.has_features else None
-    desk = PredictionDesk(bundle, config.agreement.serving, config.serving, people, watch)
+    people = load_served_table(config, runs, bundle) if bundle.has_features else None
+    desk = ModelPredictionHandler(bundle, config.agreement.serving, config.serving, people, watch)
     desk.warm_up()
     log.info("serving %r to %s", bundle, config.party.peer)
     limits = config.serving.limits

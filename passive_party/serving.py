@@ -25,7 +25,7 @@ import torch
 from florist.common.bundle.bundle import load_bundle
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.data.tables import rows_without_ids
-from florist.common.serving.people import load_people
+from florist.common.serving.served_table import load_served_table
 from florist.common.serving.serving_handshake import check_offers, make_offer
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
@@ -33,8 +33,8 @@ from florist.common.settings.config import load_config
 from florist.common.training.blocks import Wire
 from florist.common.transport.grpc_prediction_client import PredictionLine
 from florist.common.transport.messages import PredictionRequest
+from florist.passive_party.predictions_by_id import PredictionsById
 from florist.passive_party.row_encoder import BadRow, RowEncoder
-from florist.passive_party.served_people import ServedPeople
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ class PredictionClient:
         bundle: PassiveBundle,
         line: PredictionLine,
         terms: ServingTerms,
-        people: ServedPeople | None = None,
+        people: PredictionsById | None = None,
     ) -> None:
         """Use `connect`; `people` is given just where the peer has features of its own."""
         training = bundle.agreement.training
@@ -122,8 +122,10 @@ class PredictionClient:
             check_offers(offer, terms.offer)
             people = None
             if terms.offer.union_sha256:
-                people = ServedPeople(
-                    load_people(config, runs, bundle), bundle, config.agreement.id_normalisation
+                people = PredictionsById(
+                    load_served_table(config, runs, bundle),
+                    bundle,
+                    config.agreement.id_normalisation,
                 )
             return cls(bundle, line, terms, people)
         except BaseException:

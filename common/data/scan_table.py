@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from florist.common.data.features import encoded_bytes
-from florist.common.data.fitting import Fitting
 from florist.common.data.id_check import checking_ids
 from florist.common.data.labels import LabelReader
-from florist.common.data.table_ids import IdsInParts
-from florist.common.data.table_parts import TableParts
+from florist.common.data.preprocessing_fitter import PreprocessingFitter
+from florist.common.data.table_ids import IdReader
+from florist.common.data.table_reader import TableReader
 from florist.common.data.tables import FeatureColumns
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TableScan:
     #: None where they were not asked for.
     labels: LabelReader | None
     preprocessing: Preprocessing
-    _parts: TableParts
+    _parts: TableReader
     _kept: _Kept
 
     def __repr__(self) -> str:
@@ -87,32 +87,32 @@ def scan_table(
         ConfigurationError: as `read_table`, `read_labels` and `Preprocessing.fit`; or the storage
             cannot be used.
     """
-    parts = TableParts(table, features=known.features if known else None)
+    parts = TableReader(table, features=known.features if known else None)
     labels = LabelReader(parts.source, table.label) if with_labels else None
-    fitting, kept = Fitting(settings), _Kept(room.memory)
+    fitter, kept = PreprocessingFitter(settings), _Kept(room.memory)
     with checking_ids(room.storage) as check:
-        ids = IdsInParts(table, normalisation, check, keep=with_ids)
+        ids = IdReader(table, normalisation, check, keep=with_ids)
         for content, features in parts.first_pass():
             ids.add(content)
             if labels:
                 labels.add(content.column(table.label))
             if not known:
-                fitting.add(features)
+                fitter.add(features)
             kept.add(features)
         found = ids.facts()
     if parts.found_late:
         kept.drop()
-    learned = known or _learned(fitting, parts)
+    learned = known or _learned(fitter, parts)
     return TableScan(found.count, found.fingerprint, ids.column(), labels, learned, parts, kept)
 
 
-def _learned(fitting: Fitting, parts: TableParts) -> Preprocessing:
+def _learned(fitter: PreprocessingFitter, parts: TableReader) -> Preprocessing:
     """From all rows, after the first pass."""
     if late := parts.found_late:
-        fitting.forget(late)
+        fitter.forget(late)
         for features in parts.again(FeatureColumns((), late)):
-            fitting.add(features)
-    return fitting.preprocessing(parts.features)
+            fitter.add(features)
+    return fitter.preprocessing(parts.features)
 
 
 class _Kept:

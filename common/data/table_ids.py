@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ROWS = 1 << 17
 
 
-class IdsInParts:
+class IdReader:
     """The IDs of a table as its rows come, from whoever reads them; they are checked."""
 
     def __init__(
@@ -116,7 +116,7 @@ class TableIds:
         """
         self._source = table.path
         with checking_ids(storage) as check:
-            self._ids = IdsInParts(table, normalisation, check)
+            self._ids = IdReader(table, normalisation, check)
             self._ids.add_all()
             self._facts = self._ids.facts()
 

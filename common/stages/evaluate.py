@@ -22,7 +22,7 @@ from florist.common.core.release import RELEASE
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.scan_table import scan_table
-from florist.common.data.table_ids import IdsInParts
+from florist.common.data.table_ids import IdReader
 from florist.common.evaluation.evaluation import check_labels
 from florist.common.evaluation.parts import EVALUATION, EvaluationParts
 from florist.common.evaluation.stand_ins import most_stand_ins, random_rows
@@ -186,7 +186,7 @@ def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:
         return
     ours = np.sort(quick_digests(ids))
     is_known = np.zeros(len(ours), dtype=bool)
-    for part in IdsInParts(config.data.train, config.agreement.id_normalisation).read():
+    for part in IdReader(config.data.train, config.agreement.id_normalisation).read():
         digests = quick_digests(part)
         place = np.searchsorted(ours, digests)
         is_known[place[ours.take(place, mode="clip") == digests]] = True

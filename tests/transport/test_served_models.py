@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from florist.active_party.serving import PredictionDesk
+from florist.active_party.serving import ModelPredictionHandler
 from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
 from florist.common.core.errors import ProtocolViolation
 from florist.common.data.preprocessing import Preprocessing
@@ -69,7 +69,7 @@ def connected(
     bundles: tuple[ActiveBundle, PassiveBundle], active: Credentials, passive: Credentials
 ) -> Iterator[PredictionClient]:
     agreement = bundles[0].agreement.serving
-    desk = PredictionDesk(bundles[0], agreement, Serving())
+    desk = ModelPredictionHandler(bundles[0], agreement, Serving())
     with PredictionServer(
         "127.0.0.1:0", active, PASSIVE, desk, ServerSettings(4, 2, 10.0)
     ) as server:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from florist.active_party.serving import PredictionDesk, make_service
+from florist.active_party.serving import ModelPredictionHandler, make_service
 from florist.common.core.errors import ConfigurationError, Interrupted, PeerLost
 from florist.common.core.progress import NoProgress
 from florist.common.data.tables import rows_without_ids
@@ -141,7 +141,7 @@ def test_a_run_that_was_stopped_goes_on(plain: Workspace, tmp_path: Path) -> Non
         kept = sorted((tmp_path / "out.parquet.parts").glob("part-*.parquet"))
         assert [parquet.read_metadata(path).num_rows for path in kept] == [PART, PART]
         desk, seen = server._desk, Counting()
-        assert isinstance(desk, PredictionDesk)
+        assert isinstance(desk, ModelPredictionHandler)
         asked = desk._batcher.requests
         assert predict_file(config, source, target, seen) == 1000
         assert seen.done == 1000

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from florist.common.core.errors import ConfigurationError, PeerFailed
-from florist.common.serving.people import load_people
+from florist.common.serving.served_table import load_served_table
 from florist.common.transport import codec
 from florist.common.transport.messages import PredictionRequest
+from florist.passive_party.predictions_by_id import PredictionsById
 from florist.passive_party.row_encoder import BadRow
-from florist.passive_party.served_people import ServedPeople
 from tests.support.serving import client_of, config_of, halves, service, table_of
 from tests.support.wire import recorded
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.core.roles import RoleName
-    from florist.common.serving.people import People
+    from florist.common.serving.served_table import ServedTable
     from florist.passive_party.serving import PredictionClient
     from tests.support.parties import Workspace
 
@@ -39,10 +39,10 @@ def client(featured: Workspace) -> Iterator[PredictionClient]:
         yield found
 
 
-def people_of(workspace: Workspace, role: RoleName) -> People:
+def people_of(workspace: Workspace, role: RoleName) -> ServedTable:
     active, passive = halves(workspace)
     bundle = active if role == "active" else passive
-    return load_people(config_of(workspace, role), workspace.run_directory(role), bundle)
+    return load_served_table(config_of(workspace, role), workspace.run_directory(role), bundle)
 
 
 def ids_of(workspace: Workspace, role: RoleName) -> list[str]:
@@ -161,8 +161,8 @@ def test_the_noise_of_training_is_on_every_row_and_always_the_same(featured: Wor
     training = passive.agreement.training.model_copy(update={"embedding_noise": 0.1})
     noisy = replace(passive, agreement=passive.agreement.model_copy(update={"training": training}))
     people = people_of(featured, "passive")
-    clean = ServedPeople(people, passive, "strip").embeddings(3)
-    first, second = (ServedPeople(people, noisy, "strip").embeddings(3) for _ in range(2))
+    clean = PredictionsById(people, passive, "strip").embeddings(3)
+    first, second = (PredictionsById(people, noisy, "strip").embeddings(3) for _ in range(2))
     assert torch.equal(first, second)
     changed = (first - clean).abs()
     assert bool((changed.sum(1) > 0).all()), "real and standing in alike"

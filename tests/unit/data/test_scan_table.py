@@ -20,7 +20,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data import category_lookup, fitting, table_files, table_parts
+from florist.common.data import category_lookup, preprocessing_fitter, table_files, table_reader
 from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.id_check import fingerprint
@@ -54,8 +54,8 @@ def small_parts() -> Iterator[None]:
 
     with (
         mock.patch.object(table_files, "_read_options", read_options),
-        mock.patch.object(table_parts, "_VALUES", VALUES),
-        mock.patch.object(fitting, "_WAITING", 2),
+        mock.patch.object(table_reader, "_VALUES", VALUES),
+        mock.patch.object(preprocessing_fitter, "_WAITING", 2),
     ):
         yield
 
@@ -363,7 +363,7 @@ def test_a_small_table_is_read_once_and_a_large_one_leaves_no_name(tmp_path: Pat
 def test_a_full_disk_is_told_beforehand_or_when_it_is_full(tmp_path: Path, rows: int) -> None:
     path = write(tmp_path, "people.parquet", {"id": list(range(rows)), "n": list(range(rows))})
     table = Table(path=path, id_column="id")
-    with mock.patch.object(table_parts, "_VALUES", 1000):
+    with mock.patch.object(table_reader, "_VALUES", 1000):
         found = scan_table(table, "strip", PreprocessingSettings(), NO_ROOM)
         usage = mock.Mock(free=4 * rows - 1)
         with (

@@ -37,7 +37,7 @@ class _Kind(Enum):
     LEFT_OUT = auto()
 
 
-class TableParts:
+class TableReader:
     """The rows of a table, as often as they are wanted, in parts.
 
     What `auto` finds in a text file depends on all rows. So a column of the first pass is of

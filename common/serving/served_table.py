@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class People:
+class ServedTable:
     """One table of ours and its union, in groups."""
 
     groups: HidingGroups
@@ -54,7 +54,7 @@ class People:
         return self.row_of_rank[self.groups.members(group)]
 
 
-def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> People:
+def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> ServedTable:
     """Read the table that the agreement on serving names.
 
     Raises:
@@ -89,7 +89,7 @@ def load_people(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> Peop
     draws = SecretDraws(secret).derive(alignment.summary.union_sha256)
     union_size = alignment.summary.union_size
     assert found.ids is not None
-    return People(
+    return ServedTable(
         HidingGroups.of(
             union_size,
             config.agreement.serving.hiding_size,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WAITING = 1 << 20
 
 
-class Fitting:
+class PreprocessingFitter:
     """The least and the greatest numbers, and counts of categories, of all rows so far.
 
     It takes memory for each different category, and none for rows.

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.bundle.bundle import PassiveBundle
-    from florist.common.serving.people import People
+    from florist.common.serving.served_table import ServedTable
     from florist.common.settings.agreement import Normalisation
     from florist.common.storage.id_column import IdColumn
 
 
-class ServedPeople:
+class PredictionsById:
     """Our people, where they are in the union, and what is known of them so far."""
 
-    def __init__(self, people: People, bundle: PassiveBundle, normalisation: Normalisation) -> None:
+    def __init__(
+        self, people: ServedTable, bundle: PassiveBundle, normalisation: Normalisation
+    ) -> None:
         training = bundle.agreement.training
         self._people = people
         self._bundle = bundle
