@@ -10,9 +10,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from florist.common.audit.attack_runner import attack_as_peer
+from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.findings import AuditRecord, Figures, Finding, verdict
 from florist.common.audit.kept_view import load_view
-from florist.common.audit.self_audit import AuditFolder
 from florist.common.core.errors import ConfigurationError
 from florist.common.reports.audit_report import HEADS, conclusion, draw_audits, table_rows
 from florist.common.reports.html import save_png

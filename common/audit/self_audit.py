@@ -8,7 +8,6 @@ run's own randomness is not touched.
 from __future__ import annotations
 
 import logging
-import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from florist.common.audit.audit_folder import AuditFolder
     from florist.common.audit.findings import Excess, Scope
     from florist.common.audit.recorder import Sighting
     from florist.common.core.roles import RoleName
@@ -59,26 +59,6 @@ _REMEDIES = {
     ("passive", "embedding-drift"): _STICKY,
 }
 _ANY_REMEDY = "agreement.training.epochs (fewer tell less)"
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFolder:
-    """Where a run's audit is kept."""
-
-    path: Path
-
-    @property
-    def record(self) -> Path:
-        return self.path / "audit.jsonl"
-
-    @property
-    def view(self) -> Path:
-        return self.path / "view.safetensors"
-
-    def clear(self) -> None:
-        """Forget the audit of a run before."""
-        if self.path.is_dir():
-            shutil.rmtree(self.path)
 
 
 @dataclass(frozen=True, slots=True)

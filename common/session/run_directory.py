@@ -253,21 +253,32 @@ class RunDirectory:
             ) from None
         return EvaluationUnion(alignment, secret)
 
-    def load_alignment(self, table: TableName = "train") -> Alignment:
-        """Look through a finished alignment; its ranks are read into memory only when used.
+    def load_summary(self, table: TableName = "train") -> AlignmentSummary:
+        """Read the summary of a finished alignment without its ranks.
 
         Raises:
-            ConfigurationError: there is none, or it is not one that this release can read.
+            ConfigurationError: there is no finished alignment, or this release cannot read it.
         """
-        is_apart = table == "evaluation"
-        folder = self.evaluation_alignment if is_apart else self.alignment / table
+        folder = self._alignment_folder(table)
         if not (folder / _FACTS).exists():
             raise ConfigurationError(
                 f"{self.path} holds no finished alignment of the {table} table; run "
                 "`florist-party --stage align` first"
             )
         with _reading(folder):
-            summary = _summary(json.loads((folder / _FACTS).read_text(encoding="utf-8")), folder)
+            return _summary(json.loads((folder / _FACTS).read_text(encoding="utf-8")), folder)
+
+    def _alignment_folder(self, table: TableName) -> Path:
+        return self.evaluation_alignment if table == "evaluation" else self.alignment / table
+
+    def load_alignment(self, table: TableName = "train") -> Alignment:
+        """Look through a finished alignment; its ranks are read into memory only when used.
+
+        Raises:
+            ConfigurationError: there is none, or it is not one that this release can read.
+        """
+        folder = self._alignment_folder(table)
+        summary = self.load_summary(table)
         ranks = partial(_read_ranks, folder, summary.union_size)
         for _ in ranks():
             pass  # what is wrong with them is told now

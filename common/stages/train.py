@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from florist.common.audit.self_audit import AuditFolder, AuditPlan
+from florist.common.audit.audit_folder import AuditFolder
+from florist.common.audit.self_audit import AuditPlan
 from florist.common.bundle.bundle import Contents, save_bundle
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
