@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
     from florist.common.settings.config import PartyConfig
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
-    from florist.common.training.setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 log = logging.getLogger("florist.active")

@@ -30,8 +30,8 @@ from florist.common.synthetic.labels import (
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.distributed import make_compute
-from florist.common.training.half_state import group
-from florist.common.training.history import CalibrationPoints, Clock, EpochFigures
+from florist.common.training.half_state import tensors_of
+from florist.common.training.history import CalibrationPoints, EpochFigures, StepTimer
 from florist.common.training.models import describe, make_agreed_active
 from florist.common.training.predictions import predictions
 from florist.common.training.torch_batch import FeatureRows
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Run
     from florist.common.training.models import ActiveModel
-    from florist.common.training.parts import TrainingParts
-    from florist.common.training.setup import HalfSetup
+    from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
 
 
@@ -71,30 +71,30 @@ class ActiveHalf:
 
     def __init__(
         self,
-        parts: TrainingParts,
+        data: TrainingData,
         model: ActiveModel,
         compute: Compute,
         channel: Channel,
         run: Run,
     ) -> None:
-        agreement, train = parts.agreement, parts.train
+        agreement, train = data.agreement, data.train
         if train.labels is None:
             raise ConfigurationError("data.train.label: the active party needs a label column")
-        self._parts = parts
+        self._data = data
         self._labels = train.labels
         self._model = model
         self._compute = compute
         self._channel = channel
         self._run = run
-        self._clock = Clock(run.history)
+        self._timer = StepTimer(run.history)
         self._wire = Wire(agreement.wire_type, agreement.cut_width)
         self._frequencies = class_frequencies(train.labels, agreement.classes)
         self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
-        self._sent, self._own = calibrations(parts, self._frequencies)
+        self._sent, self._own = calibrations(data, self._frequencies)
         self._average = WeightAverage(model, on=agreement.averaging)
         #: False while a step changes the state.
-        self.is_whole = True
+        self.is_consistent = True
         self._kept: KeptTargets | None = None
         if agreement.sticky and agreement.epochs > 1:
             self._kept = KeptTargets(train.sizes.union, agreement.classes)
@@ -102,7 +102,7 @@ class ActiveHalf:
         self._donors = FeaSampling(run.draws, len(train.labels), sticky=agreement.sticky)
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> ActiveBatch:
-        train, device = self._parts.train, self._parts.device
+        train, device = self._data.train, self._data.device
         rows = train.membership.rows(ranks)
         has_label = rows >= 0
         features = None
@@ -121,7 +121,7 @@ class ActiveHalf:
 
     def step(self, position: Position, batch: ActiveBatch) -> None:
         """The right half of table "Communication diagram of model training"."""
-        parts = list(pipelined(len(batch), self._parts.agreement.micro_batch))
+        parts = list(pipelined(len(batch), self._data.agreement.micro_batch))
         self._compute.zero_grad()
         loss = 0.0
         for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
@@ -132,12 +132,12 @@ class ActiveHalf:
             loss += share
             for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
                 self._send(position, part.start, block)  # g ⟸
-        self.is_whole = False
+        self.is_consistent = False
         self._compute.step()
         self._average.update()
         self._run.history.losses.append(loss)
         self._run.history.rows += len(batch)
-        self.is_whole = True
+        self.is_consistent = True
 
     def _loss_and_gradient(
         self, batch: ActiveBatch, part: slice, embeddings: Tensor
@@ -166,13 +166,13 @@ class ActiveHalf:
             wanted[unknown] = self._kept.settle(ranks, wanted[unknown])
         loss = self._sent.loss(logits, wanted, len(batch))
         sent = torch.autograd.grad(loss, logits)
-        if self._parts.agreement.masking:
+        if self._data.agreement.masking:
             gradient = taken.input_gradient(sent)
             real = max(int(batch.has_label.sum()), 1)
             own_loss = self._own_losses(taken, wanted)[has_label].sum() / real
-            taken.learn(torch.autograd.grad(own_loss, taken.outputs))
+            taken.backward(torch.autograd.grad(own_loss, taken.outputs))
         else:
-            gradient = taken.learn_and_give_back(sent)
+            gradient = taken.backward_with_input_gradient(sent)
         return float(loss.detach()), gradient
 
     def _own_losses(self, taken: Pass, wanted: Tensor) -> Tensor:
@@ -181,47 +181,47 @@ class ActiveHalf:
         if not priors:
             return self._own.losses(logits, wanted)
         prior = priors[0].requires_grad_()
-        identity = Mixture.identity(self._parts.agreement.classes)
+        identity = Mixture.identity(self._data.agreement.classes)
         calibrated = self._own.given(model_output(prior).detach())
         return calibrated.losses(logits, wanted) + cross_entropies(prior, wanted, identity)
 
     def _receive(self, step: int, part: slice) -> Tensor:
-        with self._clock.spending("wait"):
+        with self._timer.measure("wait"):
             block = self._channel.receive(EmbeddingBlock)
         rows = self._wire.to_rows(block, step, part.start, part.stop - part.start)
-        return rows.to(self._parts.device)
+        return rows.to(self._data.device)
 
     def _send(self, position: Position, start: int, gradient: Tensor) -> None:
         values = self._wire.to_data(gradient)
-        with self._clock.spending("wire"):
+        with self._timer.measure("wire"):
             self._channel.send(GradientBlock(position.step, start, values))
 
     def end_epoch(self, epoch: int) -> EpochFigures:
         steps = self._run.schedule.steps_per_epoch
         loss = float(np.mean(self._run.history.losses[-steps:]))
         figures = EpochFigures(epoch, loss)
-        if self._parts.test is not None:
+        if self._data.test is not None:
             with self._average.in_use():
                 scores, truth = self.score_test(epoch)
             quality = evaluate(truth, scores)
             self._tested = truth, scores
             figures = EpochFigures(epoch, loss, quality.auc, quality.ace, quality.log_loss)
         self._channel.send(EpochSummary(epoch, loss, figures.auc, figures.ace, figures.log_loss))
-        self._clock.pause()
+        self._timer.pause()
         return figures
 
     @torch.no_grad()
     def score_test(self, epoch: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Calibrated predictions for the test people in the order of their UIDs, and the truth."""
-        test = self._parts.test
+        test = self._data.test
         assert test is not None
         assert test.labels is not None
         order = test.membership.row_of_rank
         features = None
         if test.features is not None:
-            features = FeatureRows.gather(test.features, order, self._parts.device)
+            features = FeatureRows.gather(test.features, order, self._data.device)
         scores = []
-        for part in micro_batches(len(order), self._parts.agreement.micro_batch):
+        for part in micro_batches(len(order), self._data.agreement.micro_batch):
             own = features[part] if features is not None else ()
             embeddings = self._receive(epoch, part)
             scores.append(predictions(self._model, self._own, embeddings, *own).cpu())
@@ -236,7 +236,7 @@ class ActiveHalf:
         return {"top model": describe(self._model)}
 
     def calibration_points(self) -> CalibrationPoints | None:
-        if self._tested is None or self._parts.agreement.classes > 2:
+        if self._tested is None or self._data.agreement.classes > 2:
             return None
         truth, scores = self._tested
         curve = calibration_curve(truth, scores, bins=min(BINS, len(truth)))
@@ -251,9 +251,9 @@ class ActiveHalf:
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         self._compute.load(tensors, facts)
-        self._average.restore(group("average", tensors))
+        self._average.restore(tensors_of("average", tensors))
         if self._kept is not None:
-            self._kept.restore(group("labels", tensors))
+            self._kept.restore(tensors_of("labels", tensors))
 
     def finish(self) -> None:
         self._average.take()
@@ -267,7 +267,7 @@ def _lengths(parts: list[slice]) -> list[int]:
 
 
 def calibrations(
-    parts: TrainingParts, frequencies: tuple[float, ...]
+    data: TrainingData, frequencies: tuple[float, ...]
 ) -> tuple[Calibration, Calibration]:
     """For the gradients that are sent, and for this party's own update and predictions.
 
@@ -275,7 +275,7 @@ def calibrations(
     shift of its own: the bottom model from rows with real features, the top model from rows with
     real labels.
     """
-    agreement, train = parts.agreement, parts.train
+    agreement, train = data.agreement, data.train
     counts = Counts.of_active(train.sizes, own_dummies=train.sizes.own - train.rows)
     expectation = label_strategy(agreement.labels.strategy, agreement.classes).expectation
     told_apart = not FEATURE_STRATEGIES[agreement.features.strategy].looks_real
@@ -301,11 +301,11 @@ def calibrations(
 def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
     """A new top model, with a tower where the party has features, ready to train."""
     model = make_agreed_active(
-        setup.parts.agreement,
+        setup.data.agreement,
         setup.model,
         numeric=setup.numeric,
         cardinalities=setup.cardinalities,
-        device=setup.parts.device,
+        device=setup.data.device,
         seed=setup.seed(run.draws),
     )
-    return ActiveHalf(setup.parts, model, make_compute("active", setup, model), channel, run)
+    return ActiveHalf(setup.data, model, make_compute("active", setup, model), channel, run)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from florist.common.settings.training import Optimiser
 from florist.common.training.embedding_rows import gather
 from florist.common.training.models import BottomModel
-from florist.common.training.optimisers import LazyRows, make_optimisers
+from florist.common.training.optimisers import Optimisers, SparseRowOptimiser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def table_step(rows: int, indices: Tensor, *, sparse: bool, ours: bool) -> Calla
     if not sparse:
         update = torch.optim.Adam([table.weight], fused=True).step
     elif ours:
-        update = LazyRows(table.weight, Optimiser()).step
+        update = SparseRowOptimiser(table.weight, Optimiser()).step
     else:
         update = torch.optim.SparseAdam([table.weight]).step
 
@@ -78,7 +78,7 @@ def model_step(cardinalities: list[int], categories: Tensor, *, sparse: bool) ->
         sparse=sparse,
         seed=0,
     )
-    optimisers = make_optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser())
     numeric, upstream = torch.rand(len(categories), NUMERIC), torch.randn(len(categories), 128)
 
     def step() -> None:

@@ -55,7 +55,7 @@ from florist.common.settings.config import load_config
 from florist.common.stages.train import train
 from florist.common.training.blocks import Wire
 from florist.common.training.models import make_active, make_bottom
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.optimisers import Optimisers
 from florist.common.training.schedule import NONCE_BYTES, Schedule
 from florist.experiments import click_data
 from florist.passive_party.role import PASSIVE
@@ -444,8 +444,8 @@ class OwnLoop(Loop):
         )
         self._top = make_active(active.model, cut_width=cut_width, device=CPU, seed=0)
         self._optimisers = [
-            make_optimisers(self._bottom, passive.optimiser),
-            make_optimisers(self._top, active.optimiser),
+            Optimisers(self._bottom, passive.optimiser),
+            Optimisers(self._top, active.optimiser),
         ]
 
     def _logits(self, numeric: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:

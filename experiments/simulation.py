@@ -26,9 +26,9 @@ from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
 from florist.common.training.blocks import Wire
 from florist.common.training.devices import deterministic
-from florist.common.training.parts import TableParts, TrainingParts
+from florist.common.training.half_setup import HalfSetup
 from florist.common.training.run_checkpoints import RunCheckpoints
-from florist.common.training.setup import HalfSetup
+from florist.common.training.training_data import TrainingData, TrainingTable
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.recording import RecordingLink
 from florist.passive_party.training import make_passive_half
@@ -229,16 +229,16 @@ class _TestScores:
 
 
 def _seen(recorder: RecordingLink, run: Run, setups: dict[RoleName, HalfSetup]) -> Seen:
-    parts = setups["active"].parts
-    of_active = parts.train.membership.row_of_rank
-    of_passive = setups["passive"].parts.train.membership.row_of_rank
-    wire = Wire(parts.agreement.wire_type, parts.agreement.cut_width)
+    data = setups["active"].data
+    of_active = data.train.membership.row_of_rank
+    of_passive = setups["passive"].data.train.membership.row_of_rank
+    wire = Wire(data.agreement.wire_type, data.agreement.cut_width)
     actives, passives = np.flatnonzero(of_active >= 0), np.flatnonzero(of_passive >= 0)
-    assert parts.train.labels is not None
+    assert data.train.labels is not None
     passive = passive_view(recorder.drain(), run.schedule, wire, passives)
     return Seen(
         passive,
-        as_active(passive, actives, parts.train.labels[of_active[actives]]),
+        as_active(passive, actives, data.train.labels[of_active[actives]]),
         has_label=of_active >= 0,
         has_features=of_passive >= 0,
     )
@@ -257,7 +257,7 @@ def _setup(
         if role == "active"
         else (holdings.passive, (len(holdings.passive), len(holdings.active) + holdings.dummies))
     )
-    train = TableParts(
+    train = TrainingTable(
         Membership.of(union.rank_of[own], union.size),
         Sizes(*sizes, union.size),
         *_columns(world, own, role),
@@ -265,14 +265,14 @@ def _setup(
     test_parts = None
     if test is not None:
         rows = np.arange(len(test.labels))
-        test_parts = TableParts(
+        test_parts = TrainingTable(
             Membership.of(rows, len(rows)),
             Sizes(len(rows), len(rows), len(rows)),
             *_columns(test, rows, role),
         )
     features = world.own_features if role == "active" else world.features
     return HalfSetup(
-        TrainingParts(settings.agreement, torch.device("cpu"), train, test_parts),
+        TrainingData(settings.agreement, torch.device("cpu"), train, test_parts),
         numeric=features.numeric.shape[1] if features else 0,
         cardinalities=world.own_cardinalities if role == "active" else world.cardinalities,
         model=settings.model,

@@ -22,8 +22,8 @@ from florist.common.synthetic.labels import label_strategy
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.distributed import make_compute
-from florist.common.training.half_state import group
-from florist.common.training.history import Clock, EpochFigures
+from florist.common.training.half_state import tensors_of
+from florist.common.training.history import EpochFigures, StepTimer
 from florist.common.training.models import describe, make_bottom
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Run
     from florist.common.training.models import BottomModel
-    from florist.common.training.parts import TrainingParts
-    from florist.common.training.setup import HalfSetup
+    from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
 
 
@@ -64,22 +64,22 @@ class PassiveHalf:
 
     def __init__(
         self,
-        parts: TrainingParts,
+        data: TrainingData,
         model: BottomModel,
         compute: Compute,
         channel: Channel,
         run: Run,
     ) -> None:
-        agreement, features = parts.agreement, parts.train.features
+        agreement, features = data.agreement, data.train.features
         if features is None:
             raise ConfigurationError("data.train: the passive party needs feature columns")
-        self._parts = parts
+        self._data = data
         self._features = features
         self._model = model
         self._compute = compute
         self._channel = channel
         self._run = run
-        self._clock = Clock(run.history)
+        self._timer = StepTimer(run.history)
         self._wire = Wire(agreement.wire_type, agreement.cut_width)
         self._strategy = feature_strategy(
             agreement.features.strategy,
@@ -88,12 +88,12 @@ class PassiveHalf:
         self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
         self._average = WeightAverage(model, on=agreement.averaging)
         #: False while a step changes the state.
-        self.is_whole = True
+        self.is_consistent = True
         whole_batch = label_strategy(agreement.labels.strategy, agreement.classes).needs_whole_batch
         self._window = agreement.batch_size if whole_batch else WINDOW
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> PassiveBatch:
-        rows = self._parts.train.membership.rows(ranks)
+        rows = self._data.train.membership.rows(ranks)
         is_real = rows >= 0
         if isinstance(self._strategy, DonorStrategy):
             stand_ins = self._strategy.donors(ranks, position.epoch)
@@ -101,9 +101,9 @@ class PassiveHalf:
             stand_ins = np.zeros_like(rows)  # any row: its embedding is replaced
         return PassiveBatch(
             FeatureRows.gather(
-                self._features, np.where(is_real, rows, stand_ins), self._parts.device
+                self._features, np.where(is_real, rows, stand_ins), self._data.device
             ),
-            torch.from_numpy(is_real).to(self._parts.device),
+            torch.from_numpy(is_real).to(self._data.device),
         )
 
     def step(self, position: Position, batch: PassiveBatch) -> None:
@@ -117,17 +117,17 @@ class PassiveHalf:
             sent.append((part, taken))
         for part, taken in sent:
             self._backward(position, batch, part, taken)  # ⟸ g
-        self.is_whole = False
+        self.is_consistent = False
         self._compute.step()
         self._average.update()
         self._run.history.rows += len(batch)
-        self.is_whole = True
+        self.is_consistent = True
 
     def _forward(
         self, position: Position, batch: PassiveBatch
     ) -> Iterator[tuple[slice, Pass, Tensor]]:
         """Part by part, what `f` gives and what the peer is to see of it."""
-        parts = list(pipelined(len(batch), self._parts.agreement.micro_batch))
+        parts = list(pipelined(len(batch), self._data.agreement.micro_batch))
         passes = (self._compute.forward(*batch.features[part]) for part in parts)
         if isinstance(self._strategy, DonorStrategy):
             for part, taken in zip(parts, passes, strict=True):
@@ -140,22 +140,22 @@ class PassiveHalf:
                 yield part, taken, whole[part]
 
     def _backward(self, position: Position, batch: PassiveBatch, part: slice, taken: Pass) -> None:
-        taken.learn((self._gradient(position, batch, part),))
+        taken.backward((self._gradient(position, batch, part),))
 
     def _send(self, position: Position, start: int, embeddings: Tensor) -> None:
         # Each part of a step has noise of its own.
         sent = self._noise(embeddings.detach().cpu(), position.step, start)
         values = self._wire.to_data(sent)
-        with self._clock.spending("wire"):
+        with self._timer.measure("wire"):
             self._channel.send(EmbeddingBlock(position.step, start, values))
 
     def _gradient(self, position: Position, batch: PassiveBatch, part: slice) -> Tensor:
         """The peer's gradients, without the rows from which `f` is not to learn."""
-        with self._clock.spending("wait"):
+        with self._timer.measure("wait"):
             block = self._channel.receive(GradientBlock)
         rows = self._wire.to_rows(block, position.step, part.start, part.stop - part.start)
-        gradient = rows.to(self._parts.device)
-        if self._parts.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
+        gradient = rows.to(self._data.device)
+        if self._data.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
             gradient = gradient * batch.is_real[part, None]
         return gradient
 
@@ -164,7 +164,7 @@ class PassiveHalf:
     ) -> Tensor:
         """The batch's embeddings with the synthetic ones in their places."""
         assert isinstance(self._strategy, EmbeddingStrategy)
-        self.is_whole = False  # the strategy learns what real embeddings are like
+        self.is_consistent = False  # the strategy learns what real embeddings are like
         synthetic = self._strategy.embeddings(
             embeddings[batch.is_real].cpu(),
             int((~batch.is_real).sum()),
@@ -176,7 +176,7 @@ class PassiveHalf:
         return whole
 
     def end_epoch(self, epoch: int) -> EpochFigures:
-        if self._parts.test is not None:
+        if self._data.test is not None:
             with self._average.in_use():
                 for start, embeddings in self.test_embeddings():
                     values = self._wire.to_data(embeddings)
@@ -184,21 +184,21 @@ class PassiveHalf:
         summary = self._channel.receive(EpochSummary)
         figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)
         is_tested = figures.auc is not None
-        if summary.epoch != epoch or is_tested != (self._parts.test is not None):
+        if summary.epoch != epoch or is_tested != (self._data.test is not None):
             raise ProtocolViolation(f"the peer's summary is not that of epoch {epoch}")
         if not all(math.isfinite(value) for value in astuple(figures) if value is not None):
             raise ProtocolViolation(f"the peer's summary of epoch {epoch} holds no numbers")
-        self._clock.pause()
+        self._timer.pause()
         return figures
 
     @torch.no_grad()
     def test_embeddings(self) -> Iterator[tuple[int, Tensor]]:
         """Embeddings of the test people in the order of their UIDs, part by part."""
-        assert self._parts.test is not None
-        assert self._parts.test.features is not None
-        order = self._parts.test.membership.row_of_rank
-        for part in micro_batches(len(order), self._parts.agreement.micro_batch):
-            rows = FeatureRows.gather(self._parts.test.features, order[part], self._parts.device)
+        assert self._data.test is not None
+        assert self._data.test.features is not None
+        order = self._data.test.membership.row_of_rank
+        for part in micro_batches(len(order), self._data.agreement.micro_batch):
+            rows = FeatureRows.gather(self._data.test.features, order[part], self._data.device)
             yield part.start, self._model(rows.numeric, rows.categories)
 
     def describe(self) -> dict[str, Any]:
@@ -217,9 +217,9 @@ class PassiveHalf:
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         self._compute.load(tensors, facts)
-        self._average.restore(group("average", tensors))
+        self._average.restore(tensors_of("average", tensors))
         if isinstance(self._strategy, EmbeddingStrategy):
-            self._strategy.restore(group("strategy", tensors))
+            self._strategy.restore(tensors_of("strategy", tensors))
 
     def finish(self) -> None:
         self._average.take()
@@ -234,8 +234,8 @@ def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHa
         setup.model,
         numeric=setup.numeric,
         cardinalities=setup.cardinalities,
-        cut_width=setup.parts.agreement.cut_width,
-        device=setup.parts.device,
+        cut_width=setup.data.agreement.cut_width,
+        device=setup.data.device,
         seed=setup.seed(run.draws),
     )
-    return PassiveHalf(setup.parts, model, make_compute("passive", setup, model), channel, run)
+    return PassiveHalf(setup.data, model, make_compute("passive", setup, model), channel, run)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.synthetic.secret_draws import SecretDraws
-    from florist.common.training.parts import TrainingParts
+    from florist.common.training.training_data import TrainingData
 
     Flags = npt.NDArray[np.bool_]
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 
 
-def followed_uids(role: RoleName, parts: TrainingParts, draws: SecretDraws, rows: int) -> Flags:
+def followed_uids(role: RoleName, data: TrainingData, draws: SecretDraws, rows: int) -> Flags:
     """For each UID of the union whether it is followed: about `rows` of them, the same each time.
 
     The first ones, since a place in the union is random. But whoever shows another's features is
@@ -33,8 +33,8 @@ def followed_uids(role: RoleName, parts: TrainingParts, draws: SecretDraws, rows
     which the peer, who sees all UIDs, may recognise them. A UID is as likely to be followed as any
     other.
     """
-    donors = _donors(parts, draws) if role == "passive" else None
-    row_of_rank = parts.train.membership.row_of_rank
+    donors = _donors(data, draws) if role == "passive" else None
+    row_of_rank = data.train.membership.row_of_rank
     if donors is None:
         return np.arange(len(row_of_rank)) < rows
     own = np.flatnonzero(row_of_rank >= 0)
@@ -49,9 +49,9 @@ def followed_uids(role: RoleName, parts: TrainingParts, draws: SecretDraws, rows
     return followed
 
 
-def _donors(parts: TrainingParts, draws: SecretDraws) -> DonorStrategy | None:
+def _donors(data: TrainingData, draws: SecretDraws) -> DonorStrategy | None:
     """Who stands in for the UIDs that we lack, where it is one of our rows."""
-    agreement, features = parts.agreement, parts.train.features
+    agreement, features = data.agreement, data.train.features
     if features is None:
         return None
     settings = FeatureSettings(draws, len(features), agreement.cut_width, sticky=agreement.sticky)

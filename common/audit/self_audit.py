@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.settings.training import AuditSettings
     from florist.common.synthetic.secret_draws import SecretDraws
-    from florist.common.training.parts import TrainingParts
     from florist.common.training.schedule import Schedule
+    from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
 
 log = logging.getLogger("florist.audit")
@@ -74,7 +74,7 @@ class Beginning:
     """Where a run stands when its audit begins."""
 
     role: RoleName
-    parts: TrainingParts
+    data: TrainingData
     schedule: Schedule
     draws: SecretDraws
     first_step: int
@@ -102,13 +102,13 @@ class SelfAudit:
     """Watches a run's channel, and attacks what it saw after some of the steps."""
 
     def __init__(self, plan: AuditPlan, run: Beginning) -> None:
-        agreement, settings = run.parts.agreement, plan.settings
-        followed = followed_uids(run.role, run.parts, run.draws, settings.rows)
+        agreement, settings = run.data.agreement, plan.settings
+        followed = followed_uids(run.role, run.data, run.draws, settings.rows)
         self.record = AuditRecord(run.role, settings, int(followed.sum()))
         self._run = run
         self._settings = settings
         self._folder = plan.folder
-        self._own = run.parts.train.membership.row_of_rank >= 0
+        self._own = run.data.train.membership.row_of_rank >= 0
         self._recorder = Recorder(
             run.schedule,
             Wire(agreement.wire_type, agreement.cut_width),

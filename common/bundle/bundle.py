@@ -31,7 +31,7 @@ from florist.common.session.exchange import exchange
 from florist.common.settings.agreement import Agreement, Section
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture, When
-from florist.common.training.models import ActiveModel, BottomModel, make_half_of
+from florist.common.training.models import ActiveModel, BottomModel, make_half_model
 from florist.common.training.predictions import predictions
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import BundleOffer
@@ -223,7 +223,7 @@ def load_bundle(
     }
     try:
         weights = parse_tensors((folder / _WEIGHTS).read_bytes())
-        model = make_half_of(
+        model = make_half_model(
             facts.role,
             facts.agreement.training,
             facts.model,

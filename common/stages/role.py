@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.config import PartyConfig
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
-    from florist.common.training.setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 

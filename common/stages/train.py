@@ -32,11 +32,11 @@ from florist.common.synthetic.membership import Membership
 from florist.common.training.blocks import check_block_size
 from florist.common.training.devices import deterministic, pick_device, set_threads
 from florist.common.training.event_files import EventFiles
-from florist.common.training.half_state import group
-from florist.common.training.parts import TableParts, TrainingParts
+from florist.common.training.half_setup import HalfSetup
+from florist.common.training.half_state import tensors_of
 from florist.common.training.run_checkpoints import RunCheckpoints
-from florist.common.training.run_handshake import run_name
-from florist.common.training.setup import HalfSetup
+from florist.common.training.run_handshake import run_id
+from florist.common.training.training_data import TrainingData, TrainingTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class Prepared:
     """A party's data, ready for a model."""
 
     preprocessing: Preprocessing
-    parts: TrainingParts
+    data: TrainingData
     summary: AlignmentSummary
     class_names: tuple[str, ...]
 
@@ -88,7 +88,7 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
         if options.force:
             store.clear()
         half_setup = HalfSetup(
-            prepared.parts,
+            prepared.data,
             numeric=len(prepared.preprocessing.numeric_columns),
             cardinalities=prepared.preprocessing.cardinalities,
             model=config.model,
@@ -162,7 +162,7 @@ def prepare(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepared:
     log.info("%s rows, %r, device %s", f"{summary.rows:,}", preprocessing, device)
     _warn_of_few_steps(agreement, summary.union_size)
     return Prepared(
-        preprocessing, TrainingParts(agreement, device, train, test), summary, names or ()
+        preprocessing, TrainingData(agreement, device, train, test), summary, names or ()
     )
 
 
@@ -177,7 +177,7 @@ def _feature_room(config: PartyConfig, runs: RunDirectory) -> Iterator[FeatureSt
 
 def _train_table(
     role: Role, config: PartyConfig, runs: RunDirectory, room: FeatureStore
-) -> tuple[TableParts, Preprocessing, AlignmentSummary, tuple[str, ...] | None]:
+) -> tuple[TrainingTable, Preprocessing, AlignmentSummary, tuple[str, ...] | None]:
     """The table; what was learned from it; how it is aligned; what its classes are called."""
     alignment = runs.load_alignment("train")
     found = scan_table(
@@ -209,7 +209,7 @@ def _test_table(
     room: FeatureStore,
     preprocessing: Preprocessing,
     names: tuple[str, ...] | None,
-) -> TableParts:
+) -> TrainingTable:
     """The test table, treated as that of training was; with labels where `names` has classes."""
     agreement, table = config.agreement.training, config.data.test_table
     if table is None:
@@ -235,9 +235,9 @@ def _test_table(
 
 def _table_parts(
     alignment: Alignment, found: TableScan, room: FeatureStore, labels: Labels | None
-) -> TableParts:
+) -> TrainingTable:
     summary = alignment.summary
-    return TableParts(
+    return TrainingTable(
         Membership.of(alignment.rank_of_row, summary.union_size),
         Sizes(summary.own_size, summary.peer_size, summary.union_size),
         room.hold(found) if _has_features(found.preprocessing) else None,
@@ -308,11 +308,11 @@ def _save(
     tensors, _ = trained.half.state()
     contents = Contents(
         role=role.name,
-        run=run_name(trained.run.schedule.seed),
+        run=run_id(trained.run.schedule.seed),
         agreement=config.agreement,
         union_sha256=prepared.summary.union_sha256,
         model=config.model,
-        weights=group("model", tensors),
+        weights=tensors_of("model", tensors),
         preprocessing=prepared.preprocessing,
         calibration=trained.half.calibration(),
         class_names=prepared.class_names,

@@ -16,7 +16,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import History
 from florist.common.training.loop import Half, Run, train
-from florist.common.training.run_handshake import TRAINING, Resumable, open_run
+from florist.common.training.run_handshake import TRAINING, ResumableRun, open_run
 from florist.common.training.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
-    from florist.common.training.setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 
@@ -81,7 +81,7 @@ def train_with_peer(
         ConfigurationError: the checkpoints are of another agreement or table.
         StoppedByPolicy: the self-audit found more than its plan allows.
     """
-    agreement = half_setup.parts.agreement
+    agreement = half_setup.data.agreement
     have = resumable(run_setup)
     channel = link.channel(TRAINING)
     draws = SecretDraws.fresh() if run_setup.seed is None else SecretDraws.from_seed(run_setup.seed)
@@ -98,7 +98,7 @@ def train_with_peer(
         draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
     schedule = Schedule(
         opened.seed,
-        half_setup.parts.train.sizes.union,
+        half_setup.data.train.sizes.union,
         agreement.batch_size,
         agreement.epochs,
     )
@@ -106,7 +106,7 @@ def train_with_peer(
         run_setup.audit,
         Beginning(
             role,
-            half_setup.parts,
+            half_setup.data,
             schedule,
             draws,
             opened.first_step,
@@ -135,7 +135,7 @@ def train_with_peer(
     return Trained(half, run, audit.record if audit else None)
 
 
-def resumable(setup: RunSetup) -> Resumable | None:
+def resumable(setup: RunSetup) -> ResumableRun | None:
     """The run that is on disk, if any, which must be ours to go on with.
 
     Raises:
@@ -151,4 +151,4 @@ def resumable(setup: RunSetup) -> Resumable | None:
                 f"the checkpoints in {setup.store.directory} are of another {what}; restore it, "
                 "or start anew with --force"
             )
-    return Resumable(bytes.fromhex(newest.facts["seed"]), steps)
+    return ResumableRun(bytes.fromhex(newest.facts["seed"]), steps)

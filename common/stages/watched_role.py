@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from florist.common.observability.status import Status
     from florist.common.psu.alignment import UnionView
     from florist.common.stages.role import Role
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
-    from florist.common.training.setup import HalfSetup
     from florist.common.transport.channel import Channel, Link, M
 
 

@@ -34,7 +34,7 @@ class Pass(Protocol):
         """Of all rows, without gradients of their own."""
         ...
 
-    def learn(self, gradients: Tensors) -> None:
+    def backward(self, gradients: Tensors) -> None:
         """Add to the gradients of the parameters, by the step at the latest. Nothing can follow."""
         ...
 
@@ -42,7 +42,7 @@ class Pass(Protocol):
         """The gradient by the first input. Parameters are left alone, and `learn` can follow."""
         ...
 
-    def learn_and_give_back(self, gradients: Tensors) -> Tensor:
+    def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
         """Both from the same gradients, at the price of one."""
         ...
 
@@ -85,7 +85,7 @@ class LocalPass:
     results: Tensors
     _parameters: list[Tensor]
 
-    def learn(self, gradients: Tensors) -> None:
+    def backward(self, gradients: Tensors) -> None:
         inputs = self._parameters if self.first.requires_grad else None
         torch.autograd.backward(self.results[: len(gradients)], gradients, inputs=inputs)
 
@@ -94,7 +94,7 @@ class LocalPass:
         (gradient,) = torch.autograd.grad(results, self.first, gradients, retain_graph=True)
         return gradient
 
-    def learn_and_give_back(self, gradients: Tensors) -> Tensor:
+    def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
         torch.autograd.backward(self.results[: len(gradients)], gradients)
         assert self.first.grad is not None
         return self.first.grad

@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.training.answering import DeferredWeightCompute
 from florist.common.training.compute import LocalCompute
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.deferred_weights import DeferredWeightCompute
+from florist.common.training.optimisers import Optimisers
 from florist.common.training.process_group import (
-    Group,
-    GroupBroken,
+    ProcessGroup,
+    ProcessGroupError,
     open_store,
     shares,
     sum_gradients,
 )
 from florist.common.training.replica import (
-    ORDER,
+    HEADER,
     OTHER_ENDED,
-    Order,
+    Command,
     ReplicaSettings,
     describe_tensors,
     device_of,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.training.compute import Compute, LocalPass, Tensors
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.models import ActiveModel, BottomModel
-    from florist.common.training.setup import HalfSetup
 
 #: Seconds for a process to start and to load torch.
 START_LIMIT = 120.0
@@ -78,18 +78,18 @@ class TrainingProcessLost(ConfigurationError):  # noqa: N818 - as the others, it
 
 def make_compute(role: RoleName, setup: HalfSetup, model: BottomModel | ActiveModel) -> Compute:
     """Of as many processes as the setup says; further ones start with the first pass."""
-    local = LocalCompute(model, make_optimisers(model, setup.optimiser))
+    local = LocalCompute(model, Optimisers(model, setup.optimiser))
     if setup.processes == 1:
         return DeferredWeightCompute(local) if role == "active" else local
     settings = ReplicaSettings(
         role=role,
-        agreement=setup.parts.agreement,
+        agreement=setup.data.agreement,
         model=setup.model,
         optimiser=setup.optimiser,
         numeric=setup.numeric,
         cardinalities=list(setup.cardinalities),
         size=setup.processes,
-        device=setup.parts.device.type,
+        device=setup.data.device.type,
         threads=torch.get_num_threads(),
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
@@ -111,24 +111,24 @@ class DistributedCompute:
         self._local.zero_grad()
         self._passes = 0
         if self._replicas is not None:
-            self._replicas.tell(Order.ZERO_GRAD)
+            self._replicas.tell(Command.ZERO_GRAD)
 
-    def forward(self, *inputs: Tensor) -> SharedPass:
+    def forward(self, *inputs: Tensor) -> DistributedPass:
         replicas = self._ready()
         rows, first = len(inputs[0]), inputs[0]
         parts = shares(rows, replicas.group.size)
         number, self._passes = self._passes, self._passes + 1
-        replicas.tell(Order.FORWARD, rows, int(first.requires_grad))
+        replicas.tell(Command.FORWARD, rows, int(first.requires_grad))
         with replicas.watched(), replicas.group.sending(_shared(inputs, parts)):
             own = [tensor.detach()[parts[0]] for tensor in inputs]
             own[0].requires_grad_(first.requires_grad)
             local = self._local.forward(*own)
             outputs = tuple(replicas.gathered(output, parts) for output in local.outputs)
-        return SharedPass(outputs, local, replicas, number, parts)
+        return DistributedPass(outputs, local, replicas, number, parts)
 
     def step(self) -> None:
         replicas = self._ready()
-        replicas.tell(Order.STEP)
+        replicas.tell(Command.STEP)
         with replicas.watched():
             sum_gradients(replicas.group, self._local.model)
         self._local.step()
@@ -143,7 +143,7 @@ class DistributedCompute:
     def digests(self) -> list[bytes]:
         """Of weights and optimiser on each rank: all the same, unless there is a bug."""
         replicas = self._ready()
-        replicas.tell(Order.DIGEST)
+        replicas.tell(Command.DIGEST)
         own = digest(self._local).to(replicas.group.device)
         with replicas.watched():
             theirs = [
@@ -163,7 +163,7 @@ class DistributedCompute:
         if not self._is_alike:
             tensors, facts = self._local.state()
             description = describe_tensors(tensors, facts)
-            self._replicas.tell(Order.LOAD, len(description), text=description)
+            self._replicas.tell(Command.LOAD, len(description), text=description)
             with self._replicas.watched():
                 for tensor in tensors.values():
                     self._replicas.group.broadcast(tensor.detach().to(self._replicas.group.device))
@@ -172,7 +172,7 @@ class DistributedCompute:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SharedPass:
+class DistributedPass:
     """Through the models of all ranks, a share of the rows each."""
 
     outputs: Tensors
@@ -181,20 +181,22 @@ class SharedPass:
     _number: int
     _parts: list[slice]
 
-    def learn(self, gradients: Tensors) -> None:
-        with self._backward(Order.LEARN, gradients) as own:
-            self._local.learn(own)
+    def backward(self, gradients: Tensors) -> None:
+        with self._backward(Command.BACKWARD, gradients) as own:
+            self._local.backward(own)
 
     def input_gradient(self, gradients: Tensors) -> Tensor:
-        with self._backward(Order.GIVE_BACK, gradients) as own:
+        with self._backward(Command.INPUT_GRADIENT, gradients) as own:
             return self._replicas.gathered(self._local.input_gradient(own), self._parts)
 
-    def learn_and_give_back(self, gradients: Tensors) -> Tensor:
-        with self._backward(Order.LEARN_AND_GIVE_BACK, gradients) as own:
-            return self._replicas.gathered(self._local.learn_and_give_back(own), self._parts)
+    def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
+        with self._backward(Command.BACKWARD_WITH_INPUT_GRADIENT, gradients) as own:
+            return self._replicas.gathered(
+                self._local.backward_with_input_gradient(own), self._parts
+            )
 
     @contextmanager
-    def _backward(self, order: Order, gradients: Tensors) -> Iterator[Tensors]:
+    def _backward(self, order: Command, gradients: Tensors) -> Iterator[Tensors]:
         """This rank's share of the gradients, while the others have theirs."""
         self._replicas.tell(order, self._number, len(gradients))
         with (
@@ -214,7 +216,7 @@ def _shared(tensors: Tensors, parts: list[slice]) -> Iterator[tuple[int, Tensor]
 class Replicas:
     """The other ranks' processes, and the group that they make with this one."""
 
-    group: Group
+    group: ProcessGroup
 
     def __init__(self, settings: ReplicaSettings) -> None:
         """Returns when all are there.
@@ -244,7 +246,7 @@ class Replicas:
                 raise self._lost()
             time.sleep(0.02)
         with self.watched():
-            self.group = Group(
+            self.group = ProcessGroup(
                 store,
                 0,
                 settings.size,
@@ -253,14 +255,14 @@ class Replicas:
                 all_live=self._all_live,
             )
 
-    def tell(self, order: Order, first: int = 0, second: int = 0, *, text: bytes = b"") -> None:
+    def tell(self, order: Command, first: int = 0, second: int = 0, *, text: bytes = b"") -> None:
         """Give all of them an order.
 
         Raises:
             TrainingProcessLost: one has ended.
         """
         for process in self._processes:
-            self._write(process, ORDER.pack(order, first, second) + text)
+            self._write(process, HEADER.pack(order, first, second) + text)
 
     def gathered(self, own: Tensor, parts: list[slice]) -> Tensor:
         """Rows of all ranks in their order, of which these are ours."""
@@ -275,7 +277,7 @@ class Replicas:
         """Exchanges within fail with the reason."""
         try:
             yield
-        except GroupBroken:
+        except ProcessGroupError:
             raise self._lost() from None
 
     def close(self) -> None:

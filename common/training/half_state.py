@@ -35,16 +35,16 @@ def unpack(
         ConfigurationError: they are of another model or optimiser.
     """
     try:
-        model.load_state_dict(group("model", tensors))
+        model.load_state_dict(tensors_of("model", tensors))
     except RuntimeError:  # of torch, over many lines
         raise ConfigurationError(
             "the checkpoint is of another model; set `model` and the columns as they were, or "
             "start anew with --force"
         ) from None
-    optimisers.load(group("optimiser", tensors), facts["optimiser"])
+    optimisers.load(tensors_of("optimiser", tensors), facts["optimiser"])
 
 
-def group(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def tensors_of(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of one group by their own names."""
     prefix = f"{name}."
     return {

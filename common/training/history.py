@@ -68,7 +68,7 @@ class History:
         return cls(**(facts | {"epochs": [EpochFigures(**epoch) for epoch in facts["epochs"]]}))
 
 
-class Clock:
+class StepTimer:
     """Splits the time of a run into computing, wire and waiting."""
 
     def __init__(self, history: History) -> None:
@@ -76,7 +76,7 @@ class Clock:
         self._last = time.monotonic()
 
     @contextmanager
-    def spending(self, kind: Kind) -> Iterator[None]:
+    def measure(self, kind: Kind) -> Iterator[None]:
         """Time inside counts as `kind`; time since the last such block as computing."""
         started = time.monotonic()
         self._history.compute += started - self._last

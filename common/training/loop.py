@@ -37,7 +37,7 @@ class Half(Protocol[Batch]):
         ...
 
     @property
-    def is_whole(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether the state is that between two steps, even if one is under way."""
         ...
 
@@ -122,9 +122,9 @@ def _kept_if_broken_off(half: Half[Batch], run: Run, done: int) -> Iterator[None
     try:
         yield
     except (TransportError, PeerFailed, KeyboardInterrupt, Interrupted):
-        if half.is_whole:
+        if half.is_consistent:
             with suppress(FloristError):  # what ended the step is the news
-                run.store.save_broken_off(_checkpoint(half, run, done))
+                run.store.save_interrupted(_checkpoint(half, run, done))
         raise
 
 

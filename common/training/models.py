@@ -199,7 +199,7 @@ def make_bottom(
         cardinalities=cardinalities,
         embedding_width=settings.embedding_width,
         layers=settings.hidden,
-        sparse=updates_sparsely(settings.embedding_updates, sum(cardinalities), device),
+        sparse=uses_sparse_updates(settings.embedding_updates, sum(cardinalities), device),
         seed=seed,
     ).to(device)
 
@@ -229,7 +229,7 @@ def make_active(  # noqa: PLR0913 - by name
             cardinalities=cardinalities,
             embedding_width=settings.embedding_width,
             layers=settings.tower,
-            sparse=updates_sparsely(settings.embedding_updates, sum(cardinalities), device),
+            sparse=uses_sparse_updates(settings.embedding_updates, sum(cardinalities), device),
             seed=seed,
         )
 
@@ -269,7 +269,7 @@ def make_agreed_active(
     )
 
 
-def make_half_of(
+def make_half_model(
     role: RoleName,
     agreement: TrainingAgreement,
     settings: Model,
@@ -298,7 +298,7 @@ def make_half_of(
     )
 
 
-def updates_sparsely(choice: EmbeddingUpdates, rows: int, device: torch.device) -> bool:
+def uses_sparse_updates(choice: EmbeddingUpdates, rows: int, device: torch.device) -> bool:
     """Whether a table of so many rows is to have sparse gradients.
 
     Raises:

@@ -28,11 +28,6 @@ BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
-def make_optimisers(model: nn.Module, settings: Optimiser) -> Optimisers:
-    """For all parameters of `model`: sparse updates for its sparse tables, dense ones else."""
-    return Optimisers(model, settings)
-
-
 class Optimisers:
     """One step for all parameters, and a state that goes to disk and back to the last bit."""
 
@@ -40,7 +35,7 @@ class Optimisers:
         self._rule = settings.name
         self._parameters = dict(model.named_parameters())
         self._lazy = {
-            f"{name}.weight" if name else "weight": LazyRows(module.weight, settings)
+            f"{name}.weight" if name else "weight": SparseRowOptimiser(module.weight, settings)
             for name, module in model.named_modules()
             if isinstance(module, nn.Embedding) and module.sparse
         }
@@ -123,7 +118,7 @@ def _dense(parameters: list[nn.Parameter], settings: Optimiser) -> Optimizer:
             return SGD(parameters, rate, momentum, weight_decay=decay, fused=True)
 
 
-class LazyRows:
+class SparseRowOptimiser:
     """Updates the rows of a table that its sparse gradient names; all else of it rests.
 
     Moments are kept for every row; the number of steps, in Adam's correction of its first ones, is

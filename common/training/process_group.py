@@ -35,7 +35,7 @@ TIME_LIMIT = 120.0
 _LOOK = 1e-4
 
 
-class GroupBroken(Exception):  # noqa: N818 - the caller knows whom to tell
+class ProcessGroupError(Exception):
     """Another process ended, or did not answer in time."""
 
 
@@ -46,7 +46,7 @@ def open_store(path: str, size: int, time_limit: float) -> FileStore:
     return store
 
 
-class Group:
+class ProcessGroup:
     """This process among the training processes of one party, all on this machine."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Group:
             all_live: asked while a GPU waits for another one, which does not see its end.
 
         Raises:
-            GroupBroken: one did not come.
+            ProcessGroupError: one did not come.
         """
         self.size = size
         self.device = device
@@ -79,7 +79,7 @@ class Group:
         with _told():
             self._group = _make(store, rank, size, device, timedelta(seconds=time_limit))
 
-    # The methods raise GroupBroken.
+    # The methods raise ProcessGroupError.
 
     @contextmanager
     def sending(self, rows: Iterable[tuple[int, Tensor]]) -> Iterator[None]:
@@ -130,7 +130,7 @@ class Group:
             deadline = time.monotonic() + self._time_limit
             while not work.is_completed():
                 if not self._all_live() or time.monotonic() > deadline:
-                    raise GroupBroken
+                    raise ProcessGroupError
                 time.sleep(_LOOK)
         with _told():
             work.wait()
@@ -155,7 +155,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch's; its subclasses too
-        raise GroupBroken(str(error)) from None
+        raise ProcessGroupError(str(error)) from None
 
 
 def shares(rows: int, size: int) -> list[slice]:
@@ -164,7 +164,7 @@ def shares(rows: int, size: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(starts)]
 
 
-def sum_gradients(group: Group, model: nn.Module) -> None:
+def sum_gradients(group: ProcessGroup, model: nn.Module) -> None:
     """Give all ranks the sum of their gradients, to the last bit the same; call it on all."""
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding) and m.sparse]
     sparse = {id(table) for table in tables}
@@ -175,7 +175,7 @@ def sum_gradients(group: Group, model: nn.Module) -> None:
         _join_sparse(group, table)
 
 
-def _sum_dense(group: Group, parameters: list[nn.Parameter]) -> None:
+def _sum_dense(group: ProcessGroup, parameters: list[nn.Parameter]) -> None:
     # In one tensor: each sum costs a round over all processes.
     flat = torch.cat(
         [
@@ -189,7 +189,7 @@ def _sum_dense(group: Group, parameters: list[nn.Parameter]) -> None:
         parameter.grad = gradient.view_as(parameter)
 
 
-def _join_sparse(group: Group, table: Tensor) -> None:
+def _join_sparse(group: ProcessGroup, table: Tensor) -> None:
     """All ranks' rows and values, in the order of ranks; who updates the table adds them up."""
     width = table.shape[1]
     rows = torch.empty(0, dtype=torch.int64, device=table.device)

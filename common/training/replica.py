@@ -24,12 +24,12 @@ from florist.common.settings.agreement import Section, TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.devices import deterministic
-from florist.common.training.models import make_half_of
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.models import make_half_model
+from florist.common.training.optimisers import Optimisers
 from florist.common.training.process_group import (
     TIME_LIMIT,
-    Group,
-    GroupBroken,
+    ProcessGroup,
+    ProcessGroupError,
     open_store,
     shares,
     sum_gradients,
@@ -65,7 +65,7 @@ class ReplicaSettings(Section):
 
     def make_model(self, device: torch.device) -> BottomModel | ActiveModel:
         """With any weights: those of rank 0 come soon."""
-        return make_half_of(
+        return make_half_model(
             self.role,
             self.agreement,
             self.model,
@@ -85,7 +85,7 @@ class ReplicaSettings(Section):
         )
 
 
-class Order(IntEnum):
+class Command(IntEnum):
     """What to do; then what the two numbers that come with it are."""
 
     #: Take weights and optimiser: length of their description, which follows.
@@ -94,15 +94,15 @@ class Order(IntEnum):
     #: Rows of all ranks; 1 if the first input's gradient will be asked for.
     FORWARD = 2
     #: Number of the pass since ZERO_GRAD; number of the outputs whose gradients come.
-    LEARN = 3
-    GIVE_BACK = 4
-    LEARN_AND_GIVE_BACK = 5
+    BACKWARD = 3
+    INPUT_GRADIENT = 4
+    BACKWARD_WITH_INPUT_GRADIENT = 5
     STEP = 6
     #: Send a digest of weights and optimiser, to compare.
     DIGEST = 7
 
 
-ORDER = struct.Struct("<3q")
+HEADER = struct.Struct("<3q")
 
 #: Exit code of a replica that ends because another process did.
 OTHER_ENDED = 3
@@ -135,35 +135,35 @@ def digest(compute: LocalCompute) -> Tensor:
 class Replica:
     """Does as rank 0 orders."""
 
-    def __init__(self, settings: ReplicaSettings, group: Group) -> None:
+    def __init__(self, settings: ReplicaSettings, group: ProcessGroup) -> None:
         self._settings = settings
         self._group = group
         model = settings.make_model(group.device)
-        self._compute = LocalCompute(model, make_optimisers(model, settings.optimiser))
+        self._compute = LocalCompute(model, Optimisers(model, settings.optimiser))
         #: Since `ZERO_GRAD`; None where this rank had no rows, or has learnt.
         self._passes: list[LocalPass | None] = []
 
     def serve(self, orders: BinaryIO) -> None:
         """Until the orders end."""
-        while len(header := orders.read(ORDER.size)) == ORDER.size:
-            order, first, second = ORDER.unpack(header)
-            self._obey(Order(order), first, second, orders)
+        while len(header := orders.read(HEADER.size)) == HEADER.size:
+            order, first, second = HEADER.unpack(header)
+            self._obey(Command(order), first, second, orders)
 
-    def _obey(self, order: Order, first: int, second: int, orders: BinaryIO) -> None:
+    def _obey(self, order: Command, first: int, second: int, orders: BinaryIO) -> None:
         match order:
-            case Order.LOAD:
+            case Command.LOAD:
                 self._load(json.loads(orders.read(first)))
-            case Order.ZERO_GRAD:
+            case Command.ZERO_GRAD:
                 self._compute.zero_grad()
                 self._passes.clear()
-            case Order.FORWARD:
+            case Command.FORWARD:
                 self._forward(first, gives_back=bool(second))
-            case Order.LEARN | Order.GIVE_BACK | Order.LEARN_AND_GIVE_BACK:
+            case Command.BACKWARD | Command.INPUT_GRADIENT | Command.BACKWARD_WITH_INPUT_GRADIENT:
                 self._backward(order, first, second)
-            case Order.STEP:
+            case Command.STEP:
                 sum_gradients(self._group, self._compute.model)
                 self._compute.step()
-            case Order.DIGEST:
+            case Command.DIGEST:
                 self._send((digest(self._compute).to(self._group.device),))
 
     def _load(self, described: dict[str, Any]) -> None:
@@ -189,21 +189,21 @@ class Replica:
         self._passes.append(taken)
         self._send(taken.outputs)
 
-    def _backward(self, order: Order, number: int, count: int) -> None:
+    def _backward(self, order: Command, number: int, count: int) -> None:
         taken = self._passes[number]
         if taken is None:
             return
         gradients = tuple(torch.empty_like(output) for output in taken.outputs[:count])
         for gradient in gradients:
             self._group.receive(gradient, 0)
-        if order is Order.GIVE_BACK:
+        if order is Command.INPUT_GRADIENT:
             self._send((taken.input_gradient(gradients),))
             return
         self._passes[number] = None
-        if order is Order.LEARN:
-            taken.learn(gradients)
+        if order is Command.BACKWARD:
+            taken.backward(gradients)
         else:
-            self._send((taken.learn_and_give_back(gradients),))
+            self._send((taken.backward_with_input_gradient(gradients),))
 
     def _send(self, tensors: Tensors) -> None:
         with self._group.sending((0, tensor) for tensor in tensors):
@@ -227,9 +227,11 @@ def main() -> None:
     store.set(f"ready {settings.rank}", "")
     device = device_of(settings.rank, settings.device)
     try:
-        group = Group(store, settings.rank, settings.size, device, time_limit=settings.time_limit)
+        group = ProcessGroup(
+            store, settings.rank, settings.size, device, time_limit=settings.time_limit
+        )
         Replica(settings, group).serve(orders)
-    except GroupBroken as error:
+    except ProcessGroupError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the party's own process reads it
         sys.exit(OTHER_ENDED)
 

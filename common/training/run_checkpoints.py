@@ -30,7 +30,7 @@ class RunCheckpoints:
         self._regular.save(checkpoint)
         self._broken_off.clear()
 
-    def save_broken_off(self, checkpoint: Checkpoint) -> None:
+    def save_interrupted(self, checkpoint: Checkpoint) -> None:
         """Keep one of the step at which the run broke off here."""
         if checkpoint.step not in self._regular.steps():
             self._broken_off.save(checkpoint)

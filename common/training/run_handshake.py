@@ -34,7 +34,7 @@ TRAINING = "training"
 
 
 @dataclass(frozen=True, slots=True)
-class Resumable:
+class ResumableRun:
     """A run that this party can go on with: the seed it was made with, and its steps on disk."""
 
     seed: bytes = field(repr=False)
@@ -42,7 +42,7 @@ class Resumable:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Opened:
+class OpenedRun:
     """What both parties now have: the schedule's seed and the step to begin with."""
 
     seed: bytes
@@ -56,9 +56,9 @@ def open_run(
     role: RoleName,
     union_sha256: bytes,
     *,
-    have: Resumable | None,
+    have: ResumableRun | None,
     nonce: bytes | None = None,
-) -> Opened:
+) -> OpenedRun:
     """Agree on seed and first step.
 
     Args:
@@ -76,7 +76,7 @@ def open_run(
     nonce = nonce or fresh_nonce()
     ours = TrainingOpening(
         union_sha256=union_sha256,
-        run=run_name(have.seed) if have else b"",
+        run=run_id(have.seed) if have else b"",
         steps=tuple(have.steps) if have else (),
         commitment=commitment(nonce),
     )
@@ -92,9 +92,9 @@ def open_run(
     revealed = channel.receive(NonceReveal).nonce
     check_commitment(revealed, theirs.commitment)
     if have and step is not None:
-        return Opened(have.seed, step, resumed=True)
+        return OpenedRun(have.seed, step, resumed=True)
     pair = (nonce, revealed) if role == "active" else (revealed, nonce)
-    return Opened(joint_seed(*pair, union_sha256), 0, resumed=False)
+    return OpenedRun(joint_seed(*pair, union_sha256), 0, resumed=False)
 
 
 def _common_step(ours: TrainingOpening, theirs: TrainingOpening) -> int | None:
@@ -114,6 +114,6 @@ def _common_step(ours: TrainingOpening, theirs: TrainingOpening) -> int | None:
     return None
 
 
-def run_name(seed: bytes) -> bytes:
+def run_id(seed: bytes) -> bytes:
     """Tells runs apart without telling their seed."""
     return hashlib.sha256(b"florist/run/1" + seed).digest()

@@ -17,14 +17,14 @@ from florist.common.data.features import Features
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.models import make_active, make_bottom
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.optimisers import Optimisers
 from florist.experiments import simulation
 from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
 
 if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.stages.training_session import Trained
-    from florist.common.training.setup import HalfSetup
+    from florist.common.training.half_setup import HalfSetup
 
 ROWS, CLASSES = 600, 3
 CPU = torch.device("cpu")
@@ -87,7 +87,7 @@ def plain(world: World, how: SimulationSettings, active: Trained, passive: Train
         device=CPU,
         seed=int.from_bytes(active.run.draws.derive("weights").secret),
     )
-    optimisers = [make_optimisers(model, how.optimiser) for model in (bottom, top)]
+    optimisers = [Optimisers(model, how.optimiser) for model in (bottom, top)]
     row_of_rank = np.argsort(np.random.RandomState(how.seed).permutation(ROWS))
     schedule, losses = active.run.schedule, []
     for epoch in range(agreement.epochs):

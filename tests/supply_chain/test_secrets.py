@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.training.run_handshake import Resumable
+from florist.common.training.run_handshake import ResumableRun
 from florist.common.transport.certificates import issue
 from florist.common.transport.messages import Step, UnionOpening, UnionTerms
 from tests.support.certificates import PASSIVE, Trust
@@ -73,7 +73,7 @@ def test_messages_hide_the_keys_in_them() -> None:
     shown = (
         repr(opening)
         + repr(UnionTerms(goes_on=False, nonce=b"n", sealing_key=key))
-        + repr(Resumable(key, [1]))
+        + repr(ResumableRun(key, [1]))
     )
     assert r"\x8f" not in shown
 

@@ -14,22 +14,22 @@ from florist.common.settings.agreement import FeatureStrategyName, TrainingAgree
 from florist.common.synthetic.features import FeaSampling
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
-from florist.common.training.parts import TableParts, TrainingParts
+from florist.common.training.training_data import TrainingData, TrainingTable
 
 UNION, OWN = 5000, 1500
 DRAWS = SecretDraws.from_seed(4)
 
 
-def parts(strategy: FeatureStrategyName = "fea-sampling") -> TrainingParts:
+def parts(strategy: FeatureStrategyName = "fea-sampling") -> TrainingData:
     rank_of_row = np.random.default_rng(3).permutation(UNION)[:OWN]
-    table = TableParts(
+    table = TrainingTable(
         Membership.of(rank_of_row, UNION),
         Sizes(OWN, UNION - OWN, UNION),
         Features(np.zeros((OWN, 1), dtype=np.float32), np.zeros((OWN, 0), dtype=np.int32)),
         None,
     )
     agreement = TrainingAgreement.model_validate({"features": {"strategy": strategy}})
-    return TrainingParts(agreement, torch.device("cpu"), table, None)
+    return TrainingData(agreement, torch.device("cpu"), table, None)
 
 
 @pytest.mark.parametrize("block", [1 << 20, 999])

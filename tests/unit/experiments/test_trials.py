@@ -27,7 +27,7 @@ from florist.experiments.trial import Audit, Trial, run_trial, trial_digest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from florist.common.training.setup import HalfSetup
+    from florist.common.training.half_setup import HalfSetup
 
 AUDIT = Audit(samples=30)
 LABELS, FEATURES = get_args(LabelStrategyName), get_args(FeatureStrategyName)

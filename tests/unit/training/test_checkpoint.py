@@ -19,9 +19,9 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser
 from florist.common.training import checkpoint as checkpoint_module
 from florist.common.training.checkpoint import FORMAT, Checkpoint, CheckpointStore
-from florist.common.training.half_state import group, pack, unpack
+from florist.common.training.half_state import pack, tensors_of, unpack
 from florist.common.training.models import BottomModel
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.optimisers import Optimisers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,15 +115,15 @@ def test_owners_keep_their_tensors_apart(store: CheckpointStore) -> None:
     model = BottomModel(
         numeric=2, cardinalities=[5], embedding_width=2, layers=[4], sparse=True, seed=0
     )
-    optimisers = make_optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser())
     model(torch.rand(3, 2), torch.tensor([[0], [1], [1]])).sum().backward()
     optimisers.step()
     moments, _ = optimisers.state()
     tensors, facts = pack(model, optimisers)
     store.save(Checkpoint(1, tensors, facts))
     loaded = store.load(1)
-    assert group("model", dict(loaded.tensors)).keys() == model.state_dict().keys()
-    assert group("nobody", dict(loaded.tensors)) == {}
+    assert tensors_of("model", dict(loaded.tensors)).keys() == model.state_dict().keys()
+    assert tensors_of("nobody", dict(loaded.tensors)) == {}
     unpack(dict(loaded.tensors), dict(loaded.facts), model, optimisers)
     for name, value in optimisers.state()[0].items():
         assert torch.equal(value, moments[name])

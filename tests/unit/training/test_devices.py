@@ -17,7 +17,7 @@ from florist.common.training.devices import (
     set_threads,
 )
 from florist.common.training.models import BottomModel
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.optimisers import Optimisers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def run(*, sparse: bool) -> dict[str, Tensor]:
         sparse=sparse,
         seed=3,
     )
-    optimisers = make_optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser())
     draws = torch.Generator().manual_seed(0)
     for _ in range(3):
         optimisers.zero_grad()

@@ -20,7 +20,7 @@ from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.distributed import DistributedCompute, TrainingProcessLost
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.optimisers import Optimisers
 from florist.common.training.process_group import shares
 from florist.common.training.replica import ReplicaSettings
 
@@ -60,7 +60,7 @@ def make_settings(role: str = "passive", size: int = 2, **changes: object) -> Re
 
 def local(settings: ReplicaSettings) -> LocalCompute:
     model = settings.make_model(CPU)
-    return LocalCompute(model, make_optimisers(model, settings.optimiser))
+    return LocalCompute(model, Optimisers(model, settings.optimiser))
 
 
 def distributed(settings: ReplicaSettings) -> DistributedCompute:
@@ -113,12 +113,12 @@ def run(compute: Compute, settings: ReplicaSettings, *, masking: bool = False) -
         for taken in passes:
             gradients = draws.like(taken.outputs)
             if settings.role == "passive":
-                taken.learn(gradients)
+                taken.backward(gradients)
             elif masking:
                 seen.append(taken.input_gradient(draws.like(taken.outputs[:1])))
-                taken.learn(gradients)
+                taken.backward(gradients)
             else:
-                seen.append(taken.learn_and_give_back(gradients))
+                seen.append(taken.backward_with_input_gradient(gradients))
         compute.step()
     return seen
 
@@ -183,9 +183,9 @@ def test_a_killed_process_is_told_at_once(order: str, size: int) -> None:
         gradients = draws.like(taken.outputs)
         process = processes(compute)[-1]
         if order == "step":
-            taken.learn(gradients)
+            taken.backward(gradients)
         ends: dict[str, Callable[[], object]] = {
-            "backward": lambda: taken.learn(gradients),
+            "backward": lambda: taken.backward(gradients),
             "step": compute.step,
         }
         os.kill(process, signal.SIGKILL)

@@ -11,9 +11,9 @@ import torch
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser, OptimiserName
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
-from florist.common.training.half_state import group, pack, unpack
+from florist.common.training.half_state import pack, tensors_of, unpack
 from florist.common.training.models import BottomModel
-from florist.common.training.optimisers import Optimisers, make_optimisers
+from florist.common.training.optimisers import Optimisers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def make_half(
         seed=seed,
     )
     momentum = 0.9 if name == "sgd" else 0.0
-    return model, make_optimisers(model, Optimiser(name=name, learning_rate=0.1, momentum=momentum))
+    return model, Optimisers(model, Optimiser(name=name, learning_rate=0.1, momentum=momentum))
 
 
 def train(half: Half, steps: range) -> None:
@@ -75,12 +75,12 @@ def test_a_half_goes_on_to_the_last_bit(
 def test_groups_keep_their_names_apart() -> None:
     extra = {"mean": torch.ones(2), "model.mean": torch.zeros(2)}
     tensors, _ = pack(*make_half(), strategy=extra)
-    assert group("strategy", tensors).keys() == extra.keys()
+    assert tensors_of("strategy", tensors).keys() == extra.keys()
     assert all(
-        torch.equal(tensor, extra[key]) for key, tensor in group("strategy", tensors).items()
+        torch.equal(tensor, extra[key]) for key, tensor in tensors_of("strategy", tensors).items()
     )
-    assert group("model", tensors).keys() == dict(make_half()[0].state_dict()).keys()
-    assert group("mode", tensors) == {}
+    assert tensors_of("model", tensors).keys() == dict(make_half()[0].state_dict()).keys()
+    assert tensors_of("mode", tensors) == {}
 
 
 @pytest.mark.parametrize("further", [{"width": 7}, {"sparse": True}, {"name": "sgd"}])

@@ -22,7 +22,7 @@ from florist.common.training.models import (
     describe,
     make_active,
     make_bottom,
-    updates_sparsely,
+    uses_sparse_updates,
 )
 
 if TYPE_CHECKING:
@@ -248,16 +248,16 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_auto_is_sparse_for_large_tables() -> None:
-    assert updates_sparsely("auto", SPARSE_FROM, CPU)
-    assert not updates_sparsely("auto", SPARSE_FROM - 1, CPU)
-    assert updates_sparsely("sparse", 1, CPU)
-    assert not updates_sparsely("dense", 10 * SPARSE_FROM, CPU)
+    assert uses_sparse_updates("auto", SPARSE_FROM, CPU)
+    assert not uses_sparse_updates("auto", SPARSE_FROM - 1, CPU)
+    assert uses_sparse_updates("sparse", 1, CPU)
+    assert not uses_sparse_updates("dense", 10 * SPARSE_FROM, CPU)
 
 
 def test_mps_has_no_sparse_updates() -> None:
-    assert not updates_sparsely("auto", SPARSE_FROM, torch.device("mps"))
+    assert not uses_sparse_updates("auto", SPARSE_FROM, torch.device("mps"))
     with pytest.raises(ConfigurationError, match="embedding_updates"):
-        updates_sparsely("sparse", 1, torch.device("mps"))
+        uses_sparse_updates("sparse", 1, torch.device("mps"))
 
 
 def test_description_for_the_log() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser, OptimiserName
 from florist.common.training.models import ActiveModel, FeatureTower, TopModel
-from florist.common.training.optimisers import Optimisers, make_optimisers
+from florist.common.training.optimisers import Optimisers
 
 RULES = [
     Optimiser(name="adam", learning_rate=0.01),
@@ -69,7 +69,7 @@ def train(model: ActiveModel, optimisers: Optimisers, data: list[Batch]) -> None
 
 def trained(settings: Optimiser, data: list[Batch], *, sparse: bool) -> dict[str, Tensor]:
     model = make_model(sparse=sparse)
-    train(model, make_optimisers(model, settings), data)
+    train(model, Optimisers(model, settings), data)
     return model.state_dict()
 
 
@@ -81,13 +81,13 @@ def table(weights: dict[str, Tensor]) -> Tensor:
 @EVERY_UPDATE
 def test_continuing_from_a_state_is_bit_identical(settings: Optimiser, *, sparse: bool) -> None:
     model = make_model(sparse=sparse)
-    optimisers = make_optimisers(model, settings)
+    optimisers = Optimisers(model, settings)
     train(model, optimisers, batches(5))
     tensors, facts = optimisers.state()
     saved = {name: tensor.clone() for name, tensor in tensors.items()}
     resumed = make_model(sparse=sparse)
     resumed.load_state_dict(model.state_dict())
-    continuing = make_optimisers(resumed, settings)
+    continuing = Optimisers(resumed, settings)
     continuing.load(saved, facts)
     later = batches(5, seed=1)
     train(model, optimisers, later)
@@ -123,7 +123,7 @@ def test_rows_out_of_the_batch_rest_when_updates_are_sparse(settings: Optimiser)
     """The documented difference: dense updates go on moving them by old moments and decay."""
     for sparse in (True, False):
         model = make_model(sparse=sparse)
-        optimisers = make_optimisers(model, settings)
+        optimisers = Optimisers(model, settings)
         train(model, optimisers, batches(3))
         before = {name: value.clone() for name, value in optimisers.state()[0].items()}
         weights = table(model.state_dict()).clone()
@@ -141,7 +141,7 @@ def test_rows_out_of_the_batch_rest_when_updates_are_sparse(settings: Optimiser)
 def test_sparse_adam_is_torch_s() -> None:
     """Up to where epsilon stands: SparseAdam adds it before the correction, Adam and we after."""
     ours, theirs = make_model(sparse=True), make_model(sparse=True)
-    optimisers = make_optimisers(ours, Optimiser(learning_rate=0.01))
+    optimisers = Optimisers(ours, Optimiser(learning_rate=0.01))
     assert theirs.tower is not None
     assert theirs.tower.table is not None
     lazy = theirs.tower.table.weight
@@ -166,13 +166,13 @@ def test_gradients_of_several_passes_add_up_in_a_sparse_step() -> None:
     for model, parts in ((one, [slice(16)]), (two, [slice(9), slice(9, 16)])):
         for part in parts:
             model(cut[part], numbers[part], categories[part]).sum().backward()
-        make_optimisers(model, settings).step()
+        Optimisers(model, settings).step()
     torch.testing.assert_close(table(one.state_dict()), table(two.state_dict()))
 
 
 def test_a_step_without_gradients_changes_nothing() -> None:
     model = make_model(sparse=True)
-    optimisers = make_optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser())
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimisers.step()
     train(model, optimisers, batches(1))
@@ -186,7 +186,7 @@ def test_a_step_without_gradients_changes_nothing() -> None:
 
 def test_state_is_named_after_parameters() -> None:
     model = make_model(sparse=True)
-    optimisers = make_optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser())
     assert optimisers.state()[0] == {}
     train(model, optimisers, batches(1))
     tensors, facts = optimisers.state()
@@ -198,7 +198,7 @@ def test_state_is_named_after_parameters() -> None:
 
 def test_a_state_before_the_first_step_can_be_loaded() -> None:
     model = make_model(sparse=True)
-    optimisers = make_optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser())
     tensors, facts = optimisers.state()
     train(model, optimisers, batches(2))
     optimisers.load(tensors, facts)
@@ -217,10 +217,10 @@ def test_a_state_before_the_first_step_can_be_loaded() -> None:
 )
 def test_a_state_of_another_training_is_refused(there: Optimiser, shape: dict[str, Any]) -> None:
     other = make_model(**shape)
-    optimisers = make_optimisers(other, there)
+    optimisers = Optimisers(other, there)
     train(other, optimisers, batches(1))
     model = make_model(sparse=True)
-    here = make_optimisers(model, Optimiser())
+    here = Optimisers(model, Optimiser())
     train(model, here, batches(1))
     kept = {name: value.clone() for name, value in here.state()[0].items()}
     with pytest.raises(ConfigurationError, match=r"the checkpoint is of another .* train anew"):

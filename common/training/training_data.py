@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TableParts:
+class TrainingTable:
     """One table of the party: features and labels by row, and the row of each UID."""
 
     membership: Membership
@@ -35,10 +35,10 @@ class TableParts:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TrainingParts:
+class TrainingData:
     """All that a half of the model is trained with."""
 
     agreement: TrainingAgreement
     device: torch.device
-    train: TableParts
-    test: TableParts | None
+    train: TrainingTable
+    test: TrainingTable | None

@@ -7,10 +7,10 @@ import torch
 
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
-from florist.common.training.answering import DeferredWeightCompute
 from florist.common.training.compute import LocalCompute
+from florist.common.training.deferred_weights import DeferredWeightCompute
 from florist.common.training.models import make_agreed_active
-from florist.common.training.optimisers import make_optimisers
+from florist.common.training.optimisers import Optimisers
 
 CPU = torch.device("cpu")
 CARDINALITIES = (5, 40)
@@ -28,7 +28,7 @@ def make(*, own_features: bool, updates: str, classes: int) -> LocalCompute:
         device=CPU,
         seed=1,
     )
-    return LocalCompute(model, make_optimisers(model, Optimiser(learning_rate=0.1)))
+    return LocalCompute(model, Optimisers(model, Optimiser(learning_rate=0.1)))
 
 
 def run(
@@ -54,9 +54,9 @@ def run(
             )
             if masking:
                 seen.append(taken.input_gradient(gradients[:1]))
-                taken.learn(gradients)
+                taken.backward(gradients)
             else:
-                seen.append(taken.learn_and_give_back(gradients[:1]))
+                seen.append(taken.backward_with_input_gradient(gradients[:1]))
             seen += taken.outputs
         compute.step()
     return seen + list(compute.state()[0].values())
@@ -88,7 +88,7 @@ def test_it_answers_before_it_learns() -> None:
     compute = DeferredWeightCompute(local)
     compute.zero_grad()
     taken = compute.forward(torch.randn(4, 16, requires_grad=True))
-    assert taken.learn_and_give_back((torch.randn(4),)).shape == (4, 16)
+    assert taken.backward_with_input_gradient((torch.randn(4),)).shape == (4, 16)
     assert all(each.grad is None for each in local.model.parameters())
 
 
@@ -97,7 +97,9 @@ def test_a_step_that_was_broken_off_leaves_nothing() -> None:
     before = [each.clone() for each in local.model.parameters()]
     compute = DeferredWeightCompute(local)
     compute.zero_grad()
-    compute.forward(torch.randn(4, 16, requires_grad=True)).learn_and_give_back((torch.randn(4),))
+    compute.forward(torch.randn(4, 16, requires_grad=True)).backward_with_input_gradient(
+        (torch.randn(4),)
+    )
     compute.zero_grad()
     compute.step()
     assert all(map(torch.equal, before, local.model.parameters()))

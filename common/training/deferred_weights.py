@@ -37,11 +37,11 @@ class DeferredWeightCompute:
         self._owed.clear()
         self._local.zero_grad()
 
-    def forward(self, *inputs: Tensor) -> AnsweringPass:
+    def forward(self, *inputs: Tensor) -> DeferredWeightPass:
         self._layers.uses.clear()
         taken = self._local.forward(*inputs)
         uses = self._layers.uses.copy()
-        return AnsweringPass(taken.outputs, taken, uses, self._layers.others, self._owed)
+        return DeferredWeightPass(taken.outputs, taken, uses, self._layers.others, self._owed)
 
     def step(self) -> None:
         for learn in self._owed:
@@ -60,7 +60,7 @@ class DeferredWeightCompute:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AnsweringPass:
+class DeferredWeightPass:
     """Gives back at once, and leaves a note of what it is to learn."""
 
     outputs: Tensors
@@ -70,13 +70,13 @@ class AnsweringPass:
     _others: list[nn.Parameter]
     _owed: list[Callable[[], None]]
 
-    def learn(self, gradients: Tensors) -> None:
-        self._owed.append(lambda: self._taken.learn(gradients))
+    def backward(self, gradients: Tensors) -> None:
+        self._owed.append(lambda: self._taken.backward(gradients))
 
     def input_gradient(self, gradients: Tensors) -> Tensor:
         return self._taken.input_gradient(gradients)
 
-    def learn_and_give_back(self, gradients: Tensors) -> Tensor:
+    def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
         sought = [get_gradient_edge(self._taken.first), *(use.output for use in self._uses)]
         sought += map(get_gradient_edge, self._others)
         first, *further = torch.autograd.grad(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from florist.common.settings.training import Model, Optimiser
     from florist.common.synthetic.secret_draws import SecretDraws
-    from florist.common.training.parts import TrainingParts
+    from florist.common.training.training_data import TrainingData
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HalfSetup:
     """All that a party's half is made from."""
 
-    parts: TrainingParts
+    data: TrainingData
     #: Columns of the party's features; 0 and none without features.
     numeric: int
     cardinalities: tuple[int, ...]

@@ -15,7 +15,13 @@ from florist.common.core.errors import (
     PeerLost,
     ProtocolViolation,
 )
-from florist.common.training.run_handshake import TRAINING, Opened, Resumable, open_run, run_name
+from florist.common.training.run_handshake import (
+    TRAINING,
+    OpenedRun,
+    ResumableRun,
+    open_run,
+    run_id,
+)
 from florist.common.training.schedule import commitment, joint_seed
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Goodbye, NonceReveal, TrainingOpening
@@ -33,20 +39,20 @@ if TYPE_CHECKING:
 UNION = bytes(range(32))
 SEED, ANOTHER_SEED = b"s" * 32, b"t" * 32
 
-Outcome = Opened | FloristError
+Outcome = OpenedRun | FloristError
 
 
 @dataclass(frozen=True)
 class Side:
     """What one party opens with."""
 
-    have: Resumable | None = None
+    have: ResumableRun | None = None
     union: bytes = UNION
     nonce: bytes | None = None
 
 
 def resuming(*steps: int, seed: bytes = SEED) -> Side:
-    return Side(have=Resumable(seed, steps) if steps else None)
+    return Side(have=ResumableRun(seed, steps) if steps else None)
 
 
 def open_both(
@@ -80,14 +86,14 @@ def open_both(
 def test_both_get_the_seed_that_both_nonces_make() -> None:
     ours, theirs = b"a" * 32, b"p" * 32
     first, second = open_both(Side(nonce=ours), Side(nonce=theirs))
-    assert first == second == Opened(joint_seed(ours, theirs, UNION), 0, resumed=False)
+    assert first == second == OpenedRun(joint_seed(ours, theirs, UNION), 0, resumed=False)
 
 
 def test_nonces_are_fresh_unless_given() -> None:
     seeds = set()
     for _ in range(3):
         first, second = open_both(Side(), Side())
-        assert isinstance(first, Opened)
+        assert isinstance(first, OpenedRun)
         assert first == second
         seeds.add(first.seed)
     assert len(seeds) == 3
@@ -118,8 +124,8 @@ def test_a_run_is_told_by_its_name_and_not_by_its_seed() -> None:
     open_both(resuming(0, 3), resuming(0, 3), (recorded, theirs))
     message = recorded.records[0].message
     assert isinstance(message, TrainingOpening)
-    assert (message.run, message.steps) == (run_name(SEED), (0, 3))
-    assert SEED not in run_name(SEED)
+    assert (message.run, message.steps) == (run_id(SEED), (0, 3))
+    assert SEED not in run_id(SEED)
 
 
 # --- going on ---
@@ -138,7 +144,7 @@ def test_a_run_is_told_by_its_name_and_not_by_its_seed() -> None:
 def test_both_go_on_from_the_newest_step_that_both_have(
     ours: tuple[int, ...], theirs: tuple[int, ...], step: int
 ) -> None:
-    expected = Opened(SEED, step, resumed=True)
+    expected = OpenedRun(SEED, step, resumed=True)
     assert open_both(resuming(*ours), resuming(*theirs)) == (expected, expected)
 
 
@@ -152,7 +158,7 @@ def test_both_go_on_from_the_newest_step_that_both_have(
 )
 def test_where_nothing_was_learnt_both_begin_anew(active: Side, passive: Side) -> None:
     first, second = open_both(active, passive)
-    assert isinstance(first, Opened)
+    assert isinstance(first, OpenedRun)
     assert first == second
     assert (first.first_step, first.resumed) == (0, False)
     assert first.seed not in (SEED, ANOTHER_SEED)
