@@ -1,4 +1,4 @@
-"""Algorithm 1 as the active party runs it."""
+"""The active party's side of Algorithm 1, private set union. Comments give the paper's steps."""
 
 from __future__ import annotations
 
@@ -25,30 +25,38 @@ if TYPE_CHECKING:
 
 
 def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train") -> UnionView:
-    """Take the active party's part in the union; what both have done before is not done again."""
-    group, keys, ids = work.group, work.keys, work.ids
-    peer, peer_rows = work.peer_size, work.peer_share
-    s1, s2, s3 = keys.first, keys.second, keys.third
+    """Run the active party's side; exchanges that both parties completed earlier are skipped."""
+    group, width, ids = work.group, work.group.width, work.ids
+    # Step 1: the secret exponents, and the products of them that later steps use.
+    s1, s2, s3 = work.keys.first, work.keys.second, work.keys.third
     s1s3, s2s3, s1s2s3 = group.product(s1, s3), group.product(s2, s3), group.product(s1, s2, s3)
 
-    with ExchangePool(link, work, progress, table) as lanes:
-        ours = lanes.start(
-            ACTIVE_FIRST_ROUND, lambda lane: lane.originate_shuffled(ids.chunks(), len(ids), s1)
-        )  # 3-4
-        theirs = lanes.start(
-            PASSIVE_FIRST_ROUND, lambda lane: lane.answer_shuffled(peer, s1)
-        )  # 5-6
-        uids = lanes.start(
-            ACTIVE_HASHING, lambda lane: lane.originate_in_order(ids, before=s2, after=s1s3)
-        )  # 11
-        lanes.start(PASSIVE_HASHING, lambda lane: lane.answer_in_order(peer_rows, s1s2s3))  # 12
+    def send_own_first_round(run: ExchangeRun) -> StoredSet:
+        return run.originate_shuffled(ids.chunks(), len(ids), s1)
 
-        def second_round(lane: ExchangeRun) -> StoredSet:
-            a, b = ours.result(), theirs.result()
-            count = union_size(a.chunks(), b.chunks(), group.width)
-            merged = union_of(a.chunks(), b.chunks(), group.width)  # 7
-            return lane.originate_shuffled(merged, count, s2s3)  # 8-10
+    def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
+        return run.answer_shuffled(work.peer_size, s1)
 
-        universe = lanes.start(SECOND_ROUND, second_round).result()
+    def merge_and_send_second_round(run: ExchangeRun) -> StoredSet:
+        own, peer = own_first_round.result(), peer_first_round.result()
+        count = union_size(own.chunks(), peer.chunks(), width)
+        merged = union_of(own.chunks(), peer.chunks(), width)
+        return run.originate_shuffled(merged, count, s2s3)
+
+    def hash_own(run: ExchangeRun) -> StoredSet:
+        return run.originate_in_order(ids, before=s2, after=s1s3)
+
+    def answer_peer_hashing(run: ExchangeRun) -> None:
+        run.answer_in_order(work.peer_share, s1s2s3)
+
+    with ExchangePool(link, work, progress, table) as pool:
+        # First round hashing: steps 3-4, and 5-6.
+        own_first_round = pool.start(ACTIVE_FIRST_ROUND, send_own_first_round)
+        peer_first_round = pool.start(PASSIVE_FIRST_ROUND, answer_peer_first_round)
+        # Computing private hashing, which does not need the rounds: step 11, and 12.
+        own_uids = pool.start(ACTIVE_HASHING, hash_own)
+        pool.start_answering(PASSIVE_HASHING, answer_peer_hashing)
+        # Second round hashing: step 7 merges, steps 8-9; the result is sorted, as in step 10.
+        universe = pool.start(SECOND_ROUND, merge_and_send_second_round).result()
         compare_union(link.channel(f"{table}.psu.union"), universe)
-        return own_view(work, universe, uids.result())
+        return own_view(work, universe, own_uids.result())

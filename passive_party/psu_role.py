@@ -1,4 +1,4 @@
-"""Algorithm 1 as the passive party runs it."""
+"""The passive party's side of Algorithm 1, private set union. Comments give the paper's steps."""
 
 from __future__ import annotations
 
@@ -25,27 +25,37 @@ if TYPE_CHECKING:
 
 
 def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train") -> UnionView:
-    """Take the passive party's part in the union; what both have done before is not done again."""
-    group, keys, ids = work.group, work.keys, work.ids
-    peer, peer_rows = work.peer_size, work.peer_share
-    t1, t2, t3 = keys.first, keys.second, keys.third
+    """Run the passive party's side; exchanges that both parties completed earlier are skipped."""
+    group, width, ids = work.group, work.group.width, work.ids
+    # Step 2: the secret exponents, and the products of them that later steps use.
+    t1, t2, t3 = work.keys.first, work.keys.second, work.keys.third
     t1t3, t2t3, t1t2t3 = group.product(t1, t3), group.product(t2, t3), group.product(t1, t2, t3)
 
-    with ExchangePool(link, work, progress, table) as lanes:
-        theirs = lanes.start(ACTIVE_FIRST_ROUND, lambda lane: lane.answer_shuffled(peer, t1))  # 3-4
-        ours = lanes.start(
-            PASSIVE_FIRST_ROUND, lambda lane: lane.originate_shuffled(ids.chunks(), len(ids), t1)
-        )  # 5-6
-        lanes.start(ACTIVE_HASHING, lambda lane: lane.answer_in_order(peer_rows, t1t2t3))  # 11
-        uids = lanes.start(
-            PASSIVE_HASHING, lambda lane: lane.originate_in_order(ids, before=t2, after=t1t3)
-        )  # 12
+    def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
+        return run.answer_shuffled(work.peer_size, t1)
 
-        def second_round(lane: ExchangeRun) -> StoredSet:
-            a, b = theirs.result(), ours.result()
-            count = union_size(a.chunks(), b.chunks(), group.width)
-            return lane.answer_shuffled(work.total("the union", count), t2t3)  # 8-10
+    def send_own_first_round(run: ExchangeRun) -> StoredSet:
+        return run.originate_shuffled(ids.chunks(), len(ids), t1)
 
-        universe = lanes.start(SECOND_ROUND, second_round).result()
+    def answer_second_round(run: ExchangeRun) -> StoredSet:
+        peer, own = peer_first_round.result(), own_first_round.result()
+        count = union_size(peer.chunks(), own.chunks(), width)
+        return run.answer_shuffled(work.total("the union", count), t2t3)
+
+    def answer_peer_hashing(run: ExchangeRun) -> None:
+        run.answer_in_order(work.peer_share, t1t2t3)
+
+    def hash_own(run: ExchangeRun) -> StoredSet:
+        return run.originate_in_order(ids, before=t2, after=t1t3)
+
+    with ExchangePool(link, work, progress, table) as pool:
+        # First round hashing: steps 3-4, and 5-6.
+        peer_first_round = pool.start(ACTIVE_FIRST_ROUND, answer_peer_first_round)
+        own_first_round = pool.start(PASSIVE_FIRST_ROUND, send_own_first_round)
+        # Computing private hashing, which does not need the rounds: step 11, and 12.
+        pool.start_answering(ACTIVE_HASHING, answer_peer_hashing)
+        own_uids = pool.start(PASSIVE_HASHING, hash_own)
+        # Second round hashing: steps 8-9; the result is sorted, as in step 10.
+        universe = pool.start(SECOND_ROUND, answer_second_round).result()
         compare_union(link.channel(f"{table}.psu.union"), universe)
-        return own_view(work, universe, uids.result())
+        return own_view(work, universe, own_uids.result())

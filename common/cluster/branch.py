@@ -1,7 +1,7 @@
 """A branch: a process of a party that does its part of a union with a branch of the peer.
 
 The party's own process, its head, has agreed with the peer's on all that is to be agreed on. It
-gives each branch its orders, its IDs and the secrets, and takes the places of its rows from it.
+gives each branch its orders, its IDs and the secrets, and takes the ranks of its rows from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florist.common.cluster.branch_messages import BranchResult, BranchStatus, ResumeState
-from florist.common.cluster.branch_progress import NotedProgress
+from florist.common.cluster.branch_progress import RecordedProgress
 from florist.common.cluster.worker_group import Mailbox, WorkerGroup
 from florist.common.core import allocator as freed_memory
 from florist.common.core.errors import (
@@ -34,7 +34,7 @@ from florist.common.psu.journal import IDS, Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.limits import disk_needed, room_for_sorting
 from florist.common.psu.partitions import share
-from florist.common.psu.ranks import PLACE_BYTES
+from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.session import Patience, Session, make_hello
@@ -46,9 +46,9 @@ from florist.common.transport.channel import Traffic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from florist.common.cluster.branch_messages import BranchOrder, Record, TlsContents
-    from florist.common.cluster.worker_group import Sibling
-    from florist.common.psu.ranks import Places
+    from florist.common.cluster.branch_messages import BranchOrder, TlsContents, UnionRecord
+    from florist.common.cluster.worker_group import GroupMember
+    from florist.common.psu.ranks import StoredRanks
     from florist.common.psu.stored_sets import ArrivingSet
     from florist.common.psu.union_runner import UnionRole
     from florist.common.settings.config import PartyConfig
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 #: Seconds for the peer's branch to come: it was sent at the same moment.
 CONNECT = 30.0
 
-#: Places that are given at once.
-PLACES_AT_ONCE = 1 << 17
+#: StoredRanks that are given at once.
+RANKS_AT_ONCE = 1 << 17
 
 
 class Branch:
@@ -68,7 +68,7 @@ class Branch:
         freed_memory.give_back()
         self._group = make_group(group, engine, cores)
         self._executor = LocalExecutor(self._group)
-        self._at: _Attempt | None = None
+        self._at: _BranchAttempt | None = None
 
     @property
     def engine(self) -> str:
@@ -76,7 +76,7 @@ class Branch:
 
     # -- as the head calls it ----------------------------------------------------------------------
 
-    def recall(self, record: Record) -> ResumeState:
+    def recall(self, record: UnionRecord) -> ResumeState:
         """What there is of a union; reads all of it."""
         journal = self._journal(record)
         if not journal.token or not journal.drop_unsound():
@@ -84,7 +84,7 @@ class Branch:
         finished, ids = tuple(journal.finished), journal.ids
         return ResumeState(token=journal.token, finished=finished, has_ids=ids is not None)
 
-    def begin(self, order: BranchOrder, members: Sequence[Sibling]) -> None:
+    def begin(self, order: BranchOrder, members: Sequence[GroupMember]) -> None:
         """Begin an attempt; `members` are all siblings, our own place among them is not used.
 
         Raises:
@@ -97,7 +97,7 @@ class Branch:
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
         journal.storage.require(disk_needed(width, *sizes, limit, branches=order.count))
-        at = _Attempt(order, journal, list(members))
+        at = _BranchAttempt(order, journal, list(members))
         if not order.has_ids:
             rows = share(order.size, order.number, order.count)
             at.ids = at.files.enter_context(arriving_set(journal.storage, IDS, width, rows))
@@ -149,7 +149,7 @@ class Branch:
                 at.wake(as_florist_error(error))
                 raise
 
-    def _run(self, role: UnionRole, session: Session, at: _Attempt) -> BranchResult:
+    def _run(self, role: UnionRole, session: Session, at: _BranchAttempt) -> BranchResult:
         order = at.order
 
         def check() -> None:
@@ -159,36 +159,36 @@ class Branch:
         if at.ids is not None:
             at.ids.watch(check)
         members = [*at.members]
-        members[order.number] = at.desk
+        members[order.number] = at.mailbox
         work = UnionWork(
             self._executor,
             Keys(*map(Exponent, order.keys)),
             at.journal,
             order.done,
             room_for_sorting(order.config.alignment.memory_bytes),
-            WorkerGroup(order.number, at.desk, members, check),
+            WorkerGroup(order.number, at.mailbox, members, check),
             at.ids,
         )
         progress = CountedProgress(at.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)
-        at.places = view.places
+        at.ranks = view.ranks
         return BranchResult(sizes=view.sizes, digest=view.digest)
 
-    def standing(self) -> BranchStatus:
+    def status(self) -> BranchStatus:
         """How far this attempt is."""
         at = self._at
         steps = at.progress.snapshot() if at else {}
         traffic = at.session.traffic if at and at.session else Traffic()
         return BranchStatus(steps=steps, sent=traffic.sent, received=traffic.received)
 
-    def places(self, start: int) -> bytes:
+    def ranks(self, start: int) -> bytes:
         """Those of our rows from `start` on, as they are stored; some."""
-        places = self._attempt.places
-        if places is None:
-            raise InternalError("a branch was asked for places before it had found them")
-        with places.stored.storage.reading(places.stored.name) as file:
-            file.seek(start * PLACE_BYTES)
-            return file.read(PLACES_AT_ONCE * PLACE_BYTES)
+        ranks = self._attempt.ranks
+        if ranks is None:
+            raise InternalError("a branch was asked for ranks before it had found them")
+        with ranks.stored.storage.reading(ranks.stored.name) as file:
+            file.seek(start * RANK_BYTES)
+            return file.read(RANKS_AT_ONCE * RANK_BYTES)
 
     def stop(self, reason: str) -> None:
         """End what is under way."""
@@ -207,7 +207,7 @@ class Branch:
 
     # -- as siblings do ----------------------------------------------------------------------------
 
-    def desk(self, attempt: bytes) -> Mailbox:
+    def mailbox(self, attempt: bytes) -> Mailbox:
         """Ours in that attempt.
 
         Raises:
@@ -215,7 +215,7 @@ class Branch:
         """
         if self._at is None or self._at.order.attempt != attempt:
             raise BranchLost("a branch of ours is in no attempt, or in another one")
-        return self._at.desk
+        return self._at.mailbox
 
     # ----------------------------------------------------------------------------------------------
 
@@ -227,26 +227,26 @@ class Branch:
             self._at = None
 
     @property
-    def _attempt(self) -> _Attempt:
+    def _attempt(self) -> _BranchAttempt:
         if self._at is None:
             raise BranchLost("a branch of ours was lost")
         return self._at
 
-    def _journal(self, record: Record) -> Journal:
+    def _journal(self, record: UnionRecord) -> Journal:
         return Journal(FolderStorage(record.folder), self._group.width, record.identity)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class _Attempt:
+class _BranchAttempt:
     order: BranchOrder
     journal: Journal
-    members: list[Sibling]
-    desk: Mailbox = field(default_factory=Mailbox)
-    progress: NotedProgress = field(default_factory=NotedProgress)
+    members: list[GroupMember]
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    progress: RecordedProgress = field(default_factory=RecordedProgress)
     files: ExitStack = field(default_factory=ExitStack)
     #: Our IDs, where they have yet to come.
     ids: ArrivingSet | None = None
-    places: Places | None = None
+    ranks: StoredRanks | None = None
     session: Session | None = None
     failure: FloristError | None = None
 
@@ -271,7 +271,7 @@ class _Attempt:
 
     def wake(self, error: FloristError) -> None:
         """Let nobody wait any more."""
-        self.desk.fail(error)
+        self.mailbox.fail(error)
         if self.ids is not None:
             self.ids.fail(error)
 

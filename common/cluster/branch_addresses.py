@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME_BYTES = 16
 
 
-def agree_on_meeting(
+def agree_on_rendezvous(
     channel: Channel, listening: Sequence[str], count: int
 ) -> tuple[Sequence[str], bytes]:
     """Say that our branches are ready, and wait for the peer's.

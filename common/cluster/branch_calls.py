@@ -18,8 +18,8 @@ from florist.common.cluster.branch_messages import (
     BranchOrder,
     BranchResult,
     BranchStatus,
-    Record,
     ResumeState,
+    UnionRecord,
 )
 from florist.common.core import errors
 from florist.common.core.errors import FloristError, InternalError
@@ -43,18 +43,18 @@ Signatures = Mapping[str, Signature]
 
 #: Of a `Branch`, by its head.
 OF_HEAD: Signatures = {
-    "recall": Signature((Record,), (ResumeState,)),
+    "recall": Signature((UnionRecord,), (ResumeState,)),
     "begin": Signature((BranchOrder, bytes), ()),
     "take_ids": Signature((int, bytes), (int,)),
     "end_ids": Signature((), ()),
     "listening_address": Signature((str, int), (str,)),
     "run": Signature((str, bytes), (BranchResult,)),
-    "standing": Signature((), (BranchStatus,)),
-    "places": Signature((int,), (bytes,)),
+    "status": Signature((), (BranchStatus,)),
+    "ranks": Signature((int,), (bytes,)),
     "stop": Signature((str,), ()),
     "forget": Signature((Path,), ()),
 }
-#: Of its desk, by siblings; the first argument is the attempt.
+#: Of its mailbox, by siblings; the first argument is the attempt.
 OF_SIBLINGS: Signatures = {
     "tell": Signature((bytes, str, int, int), ()),
     "rows": Signature((bytes, str, int, int), (int, bytes)),

@@ -13,7 +13,7 @@ from florist.common.settings.config import PartyConfig, Tls
 from florist.common.transport.messages import Step
 
 
-class _Said(BaseModel):
+class _BranchMessage(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -23,14 +23,14 @@ class _Said(BaseModel):
     )
 
 
-class Record(_Said):
+class UnionRecord(_BranchMessage):
     """Where a branch keeps one union, and of what."""
 
     folder: Path
     identity: bytes
 
 
-class ResumeState(_Said):
+class ResumeState(_BranchMessage):
     """What a branch has of a union that was begun before."""
 
     #: Names it; empty if there is none.
@@ -40,7 +40,7 @@ class ResumeState(_Said):
     has_ids: bool
 
 
-class TlsContents(_Said):
+class TlsContents(_BranchMessage):
     """What is in the files of mutual TLS."""
 
     authority: bytes
@@ -57,7 +57,7 @@ class TlsContents(_Said):
         )
 
 
-class BranchOrder(_Said):
+class BranchOrder(_BranchMessage):
     """What a branch is to do in one attempt at a union."""
 
     #: Of the role.
@@ -66,7 +66,7 @@ class BranchOrder(_Said):
     #: None for plain text.
     tls: TlsContents | None
     table: TableName
-    record: Record
+    record: UnionRecord
     number: int
     count: int
     #: Names the union; and this attempt at it, among siblings.
@@ -84,7 +84,7 @@ class BranchOrder(_Said):
     peer_size: int
 
 
-class BranchResult(_Said):
+class BranchResult(_BranchMessage):
     """What a branch found: its part of what a party alone would have."""
 
     sizes: Sizes
@@ -92,7 +92,7 @@ class BranchResult(_Said):
     digest: bytes
 
 
-class BranchStatus(_Said):
+class BranchStatus(_BranchMessage):
     """How far a branch is."""
 
     #: By the title of each step.

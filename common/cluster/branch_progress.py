@@ -31,7 +31,7 @@ class StepState:
         self.done += done
 
 
-class NotedProgress:
+class RecordedProgress:
     """Steps as a branch does them, for whoever asks."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class NotedProgress:
             return dict(self._steps)
 
 
-class Mirror:
+class MergedProgress:
     """Shows, and counts, the sum of what branches report; a context."""
 
     def __init__(self, progress: Progress, traffic: Traffic) -> None:
@@ -61,13 +61,13 @@ class Mirror:
         self._sent = self._received = 0
         self._shown: dict[str, tuple[StepProgress, ExitStack, StepState]] = {}
 
-    def show(self, standings: Sequence[BranchStatus]) -> None:
+    def show(self, statuses: Sequence[BranchStatus]) -> None:
         """One of each branch."""
-        sent = sum(each.sent for each in standings)
-        received = sum(each.received for each in standings)
+        sent = sum(each.sent for each in statuses)
+        received = sum(each.received for each in statuses)
         self._traffic.count_beside(sent - self._sent, received - self._received)
         self._sent, self._received = sent, received
-        self._show_steps([each.steps for each in standings])
+        self._show_steps([each.steps for each in statuses])
 
     def _show_steps(self, snapshots: Sequence[dict[str, StepState]]) -> None:
         for title in dict.fromkeys(title for each in snapshots for title in each):

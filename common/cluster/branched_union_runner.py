@@ -16,21 +16,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from florist.common.cluster.branch_addresses import NAME_BYTES, agree_on_meeting
-from florist.common.cluster.branch_messages import BranchOrder, Record, ResumeState, TlsContents
-from florist.common.cluster.branch_progress import Mirror
+from florist.common.cluster.branch_addresses import NAME_BYTES, agree_on_rendezvous
+from florist.common.cluster.branch_messages import (
+    BranchOrder,
+    ResumeState,
+    TlsContents,
+    UnionRecord,
+)
+from florist.common.cluster.branch_progress import MergedProgress
 from florist.common.core.errors import (
     BranchLost,
     FloristError,
     InternalError,
     TransportError,
 )
-from florist.common.psu import partitions as siblings
+from florist.common.psu import partitions
 from florist.common.psu.alignment import UnionView
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.psu.journal import Journal
 from florist.common.psu.partitions import blocks_dealt
-from florist.common.psu.ranks import PLACE_BYTES, PLACES, Places
+from florist.common.psu.ranks import RANK_BYTES, RANKS, StoredRanks
 from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.psu.union_handshake import open_union
 from florist.common.storage.files import FolderStorage
@@ -132,11 +137,11 @@ class BranchedUnionRunner:
         branches = self._cluster.branches()
         # Each runs, takes IDs and is asked how far it is, while one more thread reads.
         with ThreadPoolExecutor(3 * len(branches) + 1, thread_name_prefix="branch") as threads:
-            return _Attempt(task, self._group, branches, threads, self._plaintext).run()
+            return _HeadAttempt(task, self._group, branches, threads, self._plaintext).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _HeadAttempt:
     """One attempt at a union."""
 
     task: UnionTask
@@ -148,21 +153,21 @@ class _Attempt:
     def run(self) -> UnionView:
         task, journal = self.task, Journal(self._storage, self.group.width, self.task.identity)
         memories: list[ResumeState] = self._each("recall", [(record,) for record in self._records])
-        joint = JointRecord(journal, memories)
+        joint = JointJournal(journal, memories)
         channel = task.session.channel(f"{task.table}.psu.opening")
-        kept = task.secrets.held.get(task.table)
+        kept = task.secrets.by_table.get(task.table)
         held, done = open_union(channel, self.group, joint, kept, task.size)
-        task.secrets.held[task.table] = held
+        task.secrets.by_table[task.table] = held
         self._begin(joint, held, done)
         try:
-            addresses, meeting = agree_on_meeting(channel, self._addresses(), len(self.branches))
+            addresses, meeting = agree_on_rendezvous(channel, self._addresses(), len(self.branches))
             feeding = None if joint.has_ids else self.threads.submit(self._send_ids)
             findings = self._run_branches(addresses, meeting, feeding)
         except BaseException:
             self._stop()
             raise
         view = self._joined_view(findings)
-        task.laps.end("union")
+        task.timer.end("union")
         return view
 
     @property
@@ -171,16 +176,16 @@ class _Attempt:
         return FolderStorage(self.task.folder / self.task.table)
 
     @property
-    def _records(self) -> list[Record]:
+    def _records(self) -> list[UnionRecord]:
         task = self.task
         return [
-            Record(folder=_folder(task.folder, task.table, number), identity=task.identity)
+            UnionRecord(folder=_folder(task.folder, task.table, number), identity=task.identity)
             for number in range(len(self.branches))
         ]
 
     # -- its parts ---------------------------------------------------------------------------------
 
-    def _begin(self, joint: JointRecord, held: UnionSecrets, done: frozenset[Step]) -> None:
+    def _begin(self, joint: JointJournal, held: UnionSecrets, done: frozenset[Step]) -> None:
         """Give all branches their orders."""
         task, tls = self.task, self.task.config.network.tls
         first, *others = self._records
@@ -253,7 +258,7 @@ class _Attempt:
             for branch, address in zip(self.branches, addresses, strict=True)
         ]
         under_way: list[Future[Any]] = [*runs, *([feeding] if feeding else [])]
-        with Mirror(self.task.progress, self.task.session.traffic) as mirror:
+        with MergedProgress(self.task.progress, self.task.session.traffic) as mirror:
             while True:
                 left = [each for each in under_way if not each.done()]
                 is_cut_off = bool(left) and self.task.session.failure is not None
@@ -267,24 +272,24 @@ class _Attempt:
                 wait(left, _LOOK, FIRST_COMPLETED)
         return [run.result() for run in runs]
 
-    def _show(self, mirror: Mirror) -> None:
+    def _show(self, mirror: MergedProgress) -> None:
         with suppress(BranchLost):  # whoever does its work is told
-            standings: list[BranchStatus] = self._each("standing", [()] * len(self.branches))
-            mirror.show(standings)
+            statuses: list[BranchStatus] = self._each("status", [()] * len(self.branches))
+            mirror.show(statuses)
 
     def _joined_view(self, findings: Sequence[BranchResult]) -> UnionView:
-        """As a party alone would have it: with the places of all rows, here."""
+        """As a party alone would have it: with the ranks of all rows, here."""
         if len(sizes := {finding.sizes for finding in findings}) != 1:
             raise InternalError("our branches have found unions of different sizes")
         whole = sizes.pop()
-        hands = [_Hand(branch) for branch in self.branches]
-        with writing_set(self._storage, PLACES) as writer:
+        hands = [_RankReader(branch) for branch in self.branches]
+        with writing_set(self._storage, RANKS) as writer:
             for number, rows in blocks_dealt(whole.own, len(hands)):
-                data = hands[number].take(rows * PLACE_BYTES)
-                writer.append(np.frombuffer(data, dtype=np.uint8).reshape(rows, PLACE_BYTES))
-        places = StoredSet(self._storage, PLACES, PLACE_BYTES, writer.tally.facts)
+                data = hands[number].take(rows * RANK_BYTES)
+                writer.append(np.frombuffer(data, dtype=np.uint8).reshape(rows, RANK_BYTES))
+        ranks = StoredSet(self._storage, RANKS, RANK_BYTES, writer.tally.facts)
         digest = hashlib.sha256(b"".join(finding.digest for finding in findings)).digest()
-        return UnionView(Places(places), digest, whole)
+        return UnionView(StoredRanks(ranks), digest, whole)
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -312,7 +317,7 @@ class _Attempt:
         wait([self.threads.submit(stop, branch) for branch in self.branches], _STOPPING)
 
 
-class JointRecord:
+class JointJournal:
     """What all branches have of a union, as `open_union` takes it for one party's."""
 
     def __init__(self, journal: Journal, memories: Sequence[ResumeState]) -> None:
@@ -355,8 +360,8 @@ class JointRecord:
         self._journal.begin(token, sealed, peer_size)
 
 
-class _Hand:
-    """The places of a branch's rows, in their order."""
+class _RankReader:
+    """The ranks of a branch's rows, in their order."""
 
     def __init__(self, branch: RemoteBranch) -> None:
         self._branch = branch
@@ -366,9 +371,9 @@ class _Hand:
     def take(self, size: int) -> bytes:
         """The next `size` bytes."""
         while len(self._rest) < size:
-            start = (self._taken + len(self._rest)) // PLACE_BYTES
-            if not (more := self._branch.call("places", start)):
-                raise InternalError("a branch has fewer places than rows")
+            start = (self._taken + len(self._rest)) // RANK_BYTES
+            if not (more := self._branch.call("ranks", start)):
+                raise InternalError("a branch has fewer ranks than rows")
             self._rest += more
         taken, self._rest = self._rest[:size], self._rest[size:]
         self._taken += size
@@ -377,7 +382,7 @@ class _Hand:
 
 def blocks_of_ids(ids: Ids, dummies: int) -> Iterator[IdColumn]:
     """Our IDs, then our dummies, in blocks as they are dealt: nothing shows where IDs end."""
-    rows = siblings.BLOCK_ROWS
+    rows = partitions.BLOCK_ROWS
     for batch in ids.batches(rows):
         block = batch
         if missing := min(rows - len(batch), dummies):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from florist.common.cluster import ray_cluster
 from florist.common.cluster.branch import Branch
 from florist.common.cluster.branch_calls import OF_HEAD, OF_SIBLINGS, answered, asked, result
-from florist.common.cluster.ray_worker import UNKNOWN_SESSION, Greeting, what_is_wrong
-from florist.common.cluster.sealed_jobs import Conversation, Introduction, UnsealError
+from florist.common.cluster.ray_worker import UNKNOWN_SESSION, Greeting, incompatibility
+from florist.common.cluster.sealed_jobs import KeyExchange, SealedSession, UnsealError
 from florist.common.core.errors import BranchLost, ConfigurationError, InternalError
 from florist.common.core.release import RELEASE
 
@@ -51,8 +51,8 @@ class BranchHost:
         """As `Branch`."""
         self._settings = group, engine, cores
         self._branch: Branch | None = None
-        self._head: tuple[bytes, Conversation] | None = None
-        self._crew: Conversation | None = None
+        self._head: tuple[bytes, SealedSession] | None = None
+        self._crew: SealedSession | None = None
 
     def introduce(self, head: bytes) -> Greeting:
         """Begin a conversation with the head whose public half this is, which names it."""
@@ -62,7 +62,7 @@ class BranchHost:
                 self._branch = Branch(*self._settings)
             except ConfigurationError as error:
                 return {**greeting, "obstacle": str(error)}
-        ours = Introduction()
+        ours = KeyExchange()
         self._head = head, ours.as_worker(head)
         return {**greeting, "public": ours.public, "engine": self._branch.engine}
 
@@ -87,21 +87,21 @@ class BranchHost:
         return _answered(OF_HEAD, self._head[1], sealed, find)
 
     def call_of_sibling(self, sealed: bytes) -> bytes:
-        """The same for a sibling, of our desk."""
+        """The same for a sibling, of our mailbox."""
         if self._crew is None:
             return UNKNOWN_SESSION
 
         def find(method: str) -> Callable[..., object]:
             def work(attempt: bytes, *arguments: object) -> object:
-                return getattr(self._own_branch.desk(attempt), method)(*arguments)
+                return getattr(self._own_branch.mailbox(attempt), method)(*arguments)
 
             return work
 
         return _answered(OF_SIBLINGS, self._crew, sealed, find)
 
     def _begin(self, actors: Sequence[Any], order: BranchOrder, crew_key: bytes) -> None:
-        self._crew = Conversation(crew_key, crew_key)
-        members = [RaySibling(actor, self._crew, order.attempt) for actor in actors]
+        self._crew = SealedSession(crew_key, crew_key)
+        members = [RayMember(actor, self._crew, order.attempt) for actor in actors]
         self._own_branch.begin(order, members)
 
     @property
@@ -112,7 +112,7 @@ class BranchHost:
 
 def _answered(
     signatures: Signatures,
-    conversation: Conversation,
+    conversation: SealedSession,
     sealed: bytes,
     find: Callable[[str], Callable[..., object]],
 ) -> bytes:
@@ -123,7 +123,7 @@ def _answered(
 def _called(
     actor: Any,  # noqa: ANN401 - Ray's own
     signature: Signature,
-    conversation: Conversation,
+    conversation: SealedSession,
     plain: bytes,
     send: Callable[[bytes], Any],
     timeout: float | None,
@@ -153,11 +153,11 @@ def _called(
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RaySibling:
+class RayMember:
     """A sibling, as another branch sees it."""
 
     actor: Any
-    crew: Conversation
+    workers: SealedSession
     attempt: bytes
 
     def tell(self, label: str, sender: int, number: int) -> None:
@@ -167,10 +167,10 @@ class RaySibling:
         found: tuple[int, bytes] = self._call("rows", label, owner, start)
         return found
 
-    def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the desk gives it
+    def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the mailbox gives it
         call = asked(OF_SIBLINGS, method, (self.attempt, *arguments))
         send = self.actor.call_of_sibling.remote
-        return _called(self.actor, OF_SIBLINGS[method], self.crew, call, send, _ANSWER)
+        return _called(self.actor, OF_SIBLINGS[method], self.workers, call, send, _ANSWER)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -180,7 +180,7 @@ class RayBranch:
     actor: Any
     #: How the branch knows with whom it speaks.
     head: bytes
-    conversation: Conversation
+    conversation: SealedSession
     siblings: Sequence[Any]
     crew_key: bytes
 
@@ -243,7 +243,7 @@ class RayBranches:
         log.info("executor %s, engine %s", self.name, self.engine)
 
     def branches(self) -> Sequence[RayBranch]:
-        introductions = [Introduction() for _ in self._actors]
+        introductions = [KeyExchange() for _ in self._actors]
         # Tried again by Ray until the branch is there: it may be about to be restarted.
         calls = [
             actor.introduce.options(max_task_retries=-1).remote(ours.public)
@@ -258,8 +258,8 @@ class RayBranches:
                 f"cluster with `ray status`, then start again: the run goes on ({reason})"
             ) from None
         for greeting in greetings:
-            if why := what_is_wrong(greeting):
-                raise ray_cluster.cannot_work(why)
+            if why := incompatibility(greeting):
+                raise ray_cluster.unusable_node(why)
         self.engine = greetings[0]["engine"]
         crew_key = secrets.token_bytes(_KEY_BYTES)
         return [

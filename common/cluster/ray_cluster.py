@@ -97,7 +97,7 @@ def _twice(start: Callable[[], None]) -> None:
             return
 
 
-def cannot_work(why: str) -> ConfigurationError:
+def unusable_node(why: str) -> ConfigurationError:
     """A process of ours on a node cannot do its work; for the raising."""
     return ConfigurationError(
         f"compute.executor: {why}; every node of the Ray cluster needs FLORIST {RELEASE} and what "

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from florist.common.cluster import ray_cluster
-from florist.common.cluster.ray_worker import UNKNOWN_SESSION, Worker, what_is_wrong
+from florist.common.cluster.ray_worker import UNKNOWN_SESSION, Worker, incompatibility
 from florist.common.cluster.sealed_jobs import (
     NONCE_BYTES,
-    Introduction,
     Job,
+    KeyExchange,
     Kind,
     Outcome,
     UnsealError,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
     from florist.common.cluster.ray_worker import Greeting
-    from florist.common.cluster.sealed_jobs import Conversation
+    from florist.common.cluster.sealed_jobs import SealedSession
     from florist.common.groups.group import Exponent, Group
     from florist.common.storage.elements import Elements
     from florist.common.storage.id_column import IdColumn
@@ -312,7 +312,7 @@ class RayExecutor:
 
     def _introduce(self, actor: Any, *, first: bool = False) -> None:  # noqa: ANN401 - Ray's own
         """Agree on keys with a worker, once it is up; then there is a seat more."""
-        ours = Introduction()
+        ours = KeyExchange()
 
         def is_there(greeting: Future[Greeting]) -> None:
             if self._closed:
@@ -321,11 +321,11 @@ class RayExecutor:
                 log.warning("a worker of the Ray cluster is gone for good")
                 if first:
                     reason = " ".join(str(error).split())[-300:]
-                    self._idle.put(ray_cluster.cannot_work(f"a worker cannot start: {reason}"))
+                    self._idle.put(ray_cluster.unusable_node(f"a worker cannot start: {reason}"))
                 return
             theirs = greeting.result()
-            if why := what_is_wrong(theirs):
-                self._idle.put(ray_cluster.cannot_work(why))
+            if why := incompatibility(theirs):
+                self._idle.put(ray_cluster.unusable_node(why))
             else:
                 conversation = ours.as_driver(theirs["public"])
                 self._idle.put(_Seat(actor, ours.public, conversation, theirs["engine"]))
@@ -344,7 +344,7 @@ class _Seat:
     actor: Any
     #: How the worker knows with whom it speaks.
     name: bytes
-    conversation: Conversation
+    conversation: SealedSession
     engine: str
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from florist.common.cluster.sealed_jobs import Conversation, Introduction, Job, Kind, Outcome
+from florist.common.cluster.sealed_jobs import Job, KeyExchange, Kind, Outcome, SealedSession
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.core.release import RELEASE
 from florist.common.groups import make_group
@@ -34,7 +34,7 @@ class Greeting(TypedDict):
     obstacle: str
 
 
-def what_is_wrong(greeting: Greeting) -> str:
+def incompatibility(greeting: Greeting) -> str:
     """Why whoever greets so cannot work for us; empty if it can."""
     if greeting["release"] != RELEASE:
         return f"a node has release {greeting['release']} of FLORIST"
@@ -53,7 +53,7 @@ class Worker:
         self._name, self._engine = group, engine
         self._group: Group | None = None
         self._lock = Lock()
-        self._conversations: dict[bytes, Conversation] = {}
+        self._conversations: dict[bytes, SealedSession] = {}
 
     def introduce(self, driver: bytes) -> Greeting:
         """Begin a conversation with the driver whose public half this is, which names it."""
@@ -64,7 +64,7 @@ class Worker:
                     self._group = make_group(self._name, self._engine, threads=1)
                 except ConfigurationError as error:
                     return {**greeting, "obstacle": str(error)}
-            ours = Introduction()
+            ours = KeyExchange()
             self._conversations[driver] = ours.as_worker(driver)
         return {**greeting, "public": ours.public, "engine": self._group.engine}
 

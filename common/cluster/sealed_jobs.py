@@ -81,22 +81,22 @@ class Job:
         return cls(Kind(kind), number, [memoryview(data)[: end - length]], exponent)
 
 
-class Introduction:
+class KeyExchange:
     """Our half of an agreement on keys, for one conversation."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
-    def as_driver(self, worker: bytes) -> Conversation:
+    def as_driver(self, worker: bytes) -> SealedSession:
         """With the worker whose public half this is."""
         to_worker, to_driver = self._keys(worker, self.public + worker)
-        return Conversation(to_worker, to_driver)
+        return SealedSession(to_worker, to_driver)
 
-    def as_worker(self, driver: bytes) -> Conversation:
+    def as_worker(self, driver: bytes) -> SealedSession:
         """With the driver whose public half this is."""
         to_worker, to_driver = self._keys(driver, driver + self.public)
-        return Conversation(to_driver, to_worker)
+        return SealedSession(to_driver, to_worker)
 
     def _keys(self, other: bytes, both: bytes) -> tuple[bytes, bytes]:
         shared = self._private.exchange(X25519PublicKey.from_public_bytes(other))
@@ -105,7 +105,7 @@ class Introduction:
         return keys[:_KEY_BYTES], keys[_KEY_BYTES:]
 
 
-class Conversation:
+class SealedSession:
     """Seals what goes to the other end, opens what comes from it; safe to use from many threads."""
 
     def __init__(self, sending: bytes, receiving: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Siblings that call each other: what each was told, and what it has for the others."""
+"""Partitions that call each other: what each was told, and what it has for the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LOOK = 0.2
 
 
-class Sibling(Protocol):
+class GroupMember(Protocol):
     """A sibling as it is called from outside."""
 
     def tell(self, label: str, sender: int, number: int) -> None:
@@ -71,7 +71,7 @@ class Mailbox:
         return [told[sibling] for sibling in range(count)]
 
     @contextmanager
-    def offering(self, label: str, rows: Scatter) -> Iterator[None]:
+    def offer(self, label: str, rows: Scatter) -> Iterator[None]:
         self._offers[label] = rows
         try:
             yield
@@ -87,13 +87,13 @@ class Mailbox:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerGroup:
-    """Siblings that are called one by one."""
+    """Partitions that are called one by one."""
 
     number: int
     #: Ours.
-    desk: Mailbox
+    mailbox: Mailbox
     #: All of them in order; we are one.
-    members: Sequence[Sibling]
+    members: Sequence[GroupMember]
     #: Raises if the link to the peer has failed.
     check: Callable[[], None]
 
@@ -101,15 +101,15 @@ class WorkerGroup:
     def count(self) -> int:
         return len(self.members)
 
-    def swap(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
+    def all_to_all(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
         for member, number in zip(self.members, numbers, strict=True):
             member.tell(label, self.number, number)
-        return self.desk.numbers(label, self.count, self.check)
+        return self.mailbox.numbers(label, self.count, self.check)
 
-    def offering(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
-        return self.desk.offering(label, rows)
+    def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
+        return self.mailbox.offer(label, rows)
 
-    def fetched(self, label: str, width: int) -> Iterator[Elements]:
+    def fetch(self, label: str, width: int) -> Iterator[Elements]:
         for place in range(self.count):  # each begins with another one
             member = self.members[(self.number + place) % self.count]
             start = -1

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.psu.ranks import find_places
+from florist.common.psu.ranks import find_ranks
 from florist.common.transport.messages import UnionDigest
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from florist.common.psu.ranks import Places
+    from florist.common.psu.ranks import StoredRanks
     from florist.common.psu.stored_sets import StoredSet
     from florist.common.psu.union_work import UnionWork
     from florist.common.transport.channel import Channel
@@ -41,14 +41,14 @@ class UnionView:
     its rank.
     """
 
-    places: Places
+    ranks: StoredRanks
     digest: bytes
     sizes: Sizes
 
     @property
     def rank_of_own(self) -> npt.NDArray[np.int64]:
         """Item `i` is the rank of the party's element `i`; all are read into memory."""
-        return self.places.all()
+        return self.ranks.all()
 
 
 def compare_union(channel: Channel, universe: StoredSet) -> None:
@@ -71,7 +71,7 @@ def compare_union(channel: Channel, universe: StoredSet) -> None:
 def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> UnionView:
     """At the end: where in `U` our own are.
 
-    With siblings, the places are those of our rows, the digest that of our range; the sizes are
+    With partitions, the ranks are those of our rows, the digest that of our range; the sizes are
     those of the whole.
 
     Raises:
@@ -79,4 +79,4 @@ def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Union
     """
     own = work.total("own size", len(own_uids))
     sizes = Sizes(own, work.peer_size, work.total("size of the union", len(universe)))
-    return UnionView(find_places(work, universe, own_uids), universe.facts.sha256, sizes)
+    return UnionView(find_ranks(work, universe, own_uids), universe.facts.sha256, sizes)

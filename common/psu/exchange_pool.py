@@ -1,11 +1,11 @@
-"""Runs exchanges side by side: each in a thread of its own, on a channel of its own."""
+"""Runs the exchanges of Algorithm 1 concurrently, each in its own thread on its own channel."""
 
 from __future__ import annotations
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from florist.common.core.errors import as_florist_error
 from florist.common.psu.exchanges import ExchangeRun
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.psu.exchanges import Exchange
+    from florist.common.psu.stored_sets import StoredSet
     from florist.common.psu.union_work import UnionWork
     from florist.common.transport.channel import Link
 
@@ -23,50 +24,64 @@ log = logging.getLogger("florist.align")
 
 T = TypeVar("T")
 
-#: Algorithm 1 has five exchanges, and all may be under way at once.
-MAX_LANES = 5
+#: Algorithm 1 has five exchanges, and all may be in progress at once.
+MAX_EXCHANGES = 5
 
 
 class ExchangePool:
-    """A context in which exchanges run at the same time. The first failure ends them all.
+    """A context manager that runs exchanges concurrently. The first failure ends them all.
 
-    Leaving it waits for every one, and raises what ended one that nobody asked for.
+    Leaving the context waits for every exchange and raises the error of any that failed.
     """
 
     def __init__(self, link: Link, work: UnionWork, progress: Progress, table: str) -> None:
-        """`table` tells the channels of several unions over one link apart."""
+        """`table` distinguishes the channels of several unions over one link."""
         self._link = link
         self._work = work
         self._progress = progress
         self._table = table
-        self._threads = ThreadPoolExecutor(MAX_LANES, thread_name_prefix="lane")
-        self._started: list[Future[Any]] = []
+        self._threads = ThreadPoolExecutor(MAX_EXCHANGES, thread_name_prefix="exchange")
+        self._sets: list[Future[StoredSet]] = []
+        self._answers: list[Future[None]] = []
 
-    def start(self, exchange: Exchange, work: Callable[[ExchangeRun], T]) -> Future[T]:
-        """Run `work` on the exchange's own lane; its outcome is the future's.
+    def start(
+        self, exchange: Exchange, work: Callable[[ExchangeRun], StoredSet]
+    ) -> Future[StoredSet]:
+        """Run `work` in a thread and return a future of the set that it stores.
 
-        An exchange that both parties have done before is not done again.
+        An exchange that both parties completed earlier is skipped: its stored set is returned.
         """
-        if exchange.out not in self._work.done:
-            self._started.append(future := self._threads.submit(self._run, exchange, work))
-            return future
-        log.info("%s: done before", exchange.title)
-        done: Future[T] = Future()
-        done.set_result(cast("T", self._work.journal.outcome(exchange.out)))
-        return done
+        if self._is_done(exchange):
+            done: Future[StoredSet] = Future()
+            done.set_result(self._work.journal.stored_result(exchange.out))
+            return done
+        future = self._threads.submit(self._run, exchange, work)
+        self._sets.append(future)
+        return future
+
+    def start_answering(self, exchange: Exchange, work: Callable[[ExchangeRun], None]) -> None:
+        """Run `work`, which stores nothing, in a thread, unless both parties completed it."""
+        if not self._is_done(exchange):
+            self._answers.append(self._threads.submit(self._run, exchange, work))
+
+    def _is_done(self, exchange: Exchange) -> bool:
+        is_done = exchange.out in self._work.done
+        if is_done:
+            log.info("%s: already complete", exchange.title)
+        return is_done
 
     def _run(self, exchange: Exchange, work: Callable[[ExchangeRun], T]) -> T:
         try:
             with self._progress.step(exchange.title) as progress:
-                lane = ExchangeRun(
+                run = ExchangeRun(
                     exchange,
                     self._link.channel(f"{self._table}.{exchange.channel}"),
                     self._work,
-                    _Watched(self._link, progress),
+                    _WatchedProgress(self._link, progress),
                 )
-                return work(lane)
+                return work(run)
         except BaseException as error:
-            self._link.fail(as_florist_error(error))  # the other lanes raise it too
+            self._link.fail(as_florist_error(error))  # the other exchanges raise it too
             raise
 
     def __enter__(self) -> Self:
@@ -82,13 +97,15 @@ class ExchangePool:
             self._link.fail(as_florist_error(error))
         self._threads.shutdown(wait=True)
         if error is None:
-            for future in self._started:
-                future.result()
+            for stored in self._sets:
+                stored.result()
+            for answer in self._answers:
+                answer.result()
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
-    """Progress that notices, between two chunks, that the link has failed."""
+class _WatchedProgress:
+    """Forwards progress, and raises between two chunks if the link has failed."""
 
     link: Link
     inner: StepProgress

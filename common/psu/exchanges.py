@@ -37,7 +37,7 @@ from florist.common.psu.set_stream import (
     send_header,
     wrong_count,
 )
-from florist.common.psu.sorted_streams import Ascent, in_chunks
+from florist.common.psu.sorted_streams import AscendingCheck, in_chunks
 from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally
 from florist.common.transport.messages import Step
 
@@ -115,7 +115,7 @@ class ExchangeRun:
     ) -> StoredSet:
         """Raise, shuffle, send; keep what comes back: raised and shuffled by the peer.
 
-        There are `count` elements in `chunks`; with siblings it is they together who do all this.
+        There are `count` elements in `chunks`; with partitions it is they together who do all this.
         """
         out, back = self.exchange.out, self.exchange.back
         whole = self.work.total(f"{out.label}: elements", count)
@@ -139,12 +139,12 @@ class ExchangeRun:
     def answer_shuffled(self, whole: int, exponent: Exponent) -> StoredSet:
         """Receive a shuffled set of `whole`; raise, shuffle, send it back; keep what was sent.
 
-        With siblings it is the set of them all; of it we get and keep what is in our range.
+        With partitions it is the set of them all; of it we get and keep what is in our range.
         """
         out, back = self.exchange.out, self.exchange.back
         coming = self._receive_count(out, whole)
         self.progress.expect(coming)
-        received, given, answered = Tally(), self.work.ascent(), Ascent()
+        received, given, answered = Tally(), self.work.ascent(), AscendingCheck()
         with self.work.sorting(out.label, coming) as sorter:
             for chunk, raised in self._received_and_raised(out, coming, exponent):
                 require_shuffled(out, given, chunk)
@@ -185,8 +185,8 @@ class ExchangeRun:
                 writer.append(chunk)
         return self.work.finish(out, writer.tally.facts)
 
-    def answer_in_order(self, count: int, exponent: Exponent) -> int:
-        """Raise each chunk of a set of `count` and send it back at once; return `count`."""
+    def answer_in_order(self, count: int, exponent: Exponent) -> None:
+        """Raise each chunk of a set of `count` elements and send it back at once."""
         out, back, journal = self.exchange.out, self.exchange.back, self.work.journal
         receive_header(self.channel, out, count)
         self.progress.expect(count)
@@ -198,7 +198,6 @@ class ExchangeRun:
             send_chunk(self.channel, back, done, raised)
             done += len(chunk)
         journal.finish(out, SetFacts(count, b""))
-        return count
 
     def _raised(
         self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool = False
@@ -209,7 +208,7 @@ class ExchangeRun:
             yield raised
 
     def _receive_count(self, step: Step, whole: int) -> int:
-        """How many elements of a shuffled set come to us, of `whole` that come to all siblings."""
+        """Receive the size of our part of a shuffled set; all parts together must have `whole`."""
         coming = receive_count(self.channel, step)
         announced = self.work.total(f"{step.label}: coming", coming)
         if announced != whole:

@@ -32,14 +32,14 @@ _FILE = "journal.json"
 Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
 
 
-class _Facts(BaseModel):
+class _StoredFacts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     count: int = Field(ge=0)
     sha256: Hex
 
 
-class _Record(BaseModel):
+class _JournalFile(BaseModel):
     """The journal's file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,10 +53,10 @@ class _Record(BaseModel):
     peer_size: int = Field(ge=0)
     starts: int = Field(ge=1)
     #: Our own hashed IDs, once they are stored.
-    ids: _Facts | None = None
+    ids: _StoredFacts | None = None
     #: By step: what we have of a finished exchange, and the sets that the peer sent.
-    finished: dict[int, _Facts] = {}
-    received: dict[int, _Facts] = {}
+    finished: dict[int, _StoredFacts] = {}
+    received: dict[int, _StoredFacts] = {}
 
 
 class Journal:
@@ -92,10 +92,9 @@ class Journal:
         """Our own hashed IDs, in row order, with their dummies."""
         return self._stored(IDS, self._now.ids) if self._now.ids else None
 
-    def outcome(self, step: Step) -> StoredSet | int:
-        """What the finished exchange that begins with `step` left: a set, or a mere count."""
-        facts = self._now.finished[step]
-        return self._stored(name_of(step), facts) if facts.sha256 else facts.count
+    def stored_result(self, step: Step) -> StoredSet:
+        """The set that the finished exchange starting with `step` stored."""
+        return self._stored(name_of(step), self._now.finished[step])
 
     @property
     def finished(self) -> list[int]:
@@ -135,7 +134,7 @@ class Journal:
         self.storage.clear()
         with self._lock:
             self._save(
-                _Record(
+                _JournalFile(
                     identity=self._identity,
                     token=token.hex(),
                     sealed=sealed.hex(),
@@ -192,24 +191,24 @@ class Journal:
     # -- its file ----------------------------------------------------------------------------------
 
     @property
-    def _now(self) -> _Record:
+    def _now(self) -> _JournalFile:
         assert self._record is not None, "the union has not begun"
         return self._record
 
-    def _stored(self, name: str, facts: _Facts) -> StoredSet:
+    def _stored(self, name: str, facts: _StoredFacts) -> StoredSet:
         return StoredSet(self.storage, name, self._width, _plain(facts))
 
-    def _load(self) -> _Record | None:
+    def _load(self) -> _JournalFile | None:
         if self.storage.size(_FILE) is None:
             return None
         with self.storage.reading(_FILE) as file:
             text = file.read()
         try:
-            return _Record.model_validate_json(text)
+            return _JournalFile.model_validate_json(text)
         except ValidationError:
             return None
 
-    def _save(self, record: _Record) -> None:
+    def _save(self, record: _JournalFile) -> None:
         with self.storage.writing(_FILE) as file:
             file.write(record.model_dump_json().encode())
         self._record = record
@@ -220,12 +219,12 @@ def name_of(step: Step | int) -> str:
     return f"step-{int(step)}"
 
 
-def _plain(facts: _Facts) -> SetFacts:
+def _plain(facts: _StoredFacts) -> SetFacts:
     return SetFacts(facts.count, bytes.fromhex(facts.sha256))
 
 
-def _packed(facts: SetFacts) -> _Facts:
-    return _Facts(count=facts.count, sha256=facts.sha256.hex())
+def _packed(facts: SetFacts) -> _StoredFacts:
+    return _StoredFacts(count=facts.count, sha256=facts.sha256.hex())
 
 
 def _other_set(step: Step) -> ProtocolViolation:

@@ -9,7 +9,7 @@ import os
 import pyarrow as pa
 
 from florist.common.psu.partitions import BLOCK_ROWS
-from florist.common.psu.ranks import PLACE_BYTES, ROW_BYTES
+from florist.common.psu.ranks import RANK_BYTES, ROW_BYTES
 from florist.common.storage.external_sorter import rows_on_disk
 
 log = logging.getLogger("florist.align")
@@ -65,11 +65,11 @@ def disk_needed(width: int, own: int, peer: int, limit: int, branches: int = 1) 
     """Bytes on disk at most, for a union of sets of these sizes, of elements of `width` bytes.
 
     Kept to go on from after a loss: our hashed IDs, their UIDs, both sets after the first round,
-    the union. Of the places in it, the result. For a time beside them: the sets being sorted,
-    within `limit` bytes of memory; at the end, our UIDs with their rows, and rows with places. The
+    the union. Of the ranks in it, the result. For a time beside them: the sets being sorted,
+    within `limit` bytes of memory; at the end, our UIDs with their rows, and rows with ranks. The
     digests of our IDs, sorted before all else, take less.
 
-    With `branches`, it is what each of them needs, with what waits for its siblings.
+    With `branches`, it is what each of them needs, with what waits for its partitions.
     """
     if branches > 1:
         own, peer = (_largest_share(size, branches) for size in (own, peer))
@@ -81,9 +81,9 @@ def disk_needed(width: int, own: int, peer: int, limit: int, branches: int = 1) 
         return width * rows_on_disk(width, room, rows)
 
     union = own + peer
-    kept = width * ((own + own) + (own + peer) + union) + PLACE_BYTES * own
+    kept = width * ((own + own) + (own + peer) + union) + RANK_BYTES * own
     return kept + max(
         sorted_rows(width, own) + sorted_rows(width, peer),
         sorted_rows(width, union),
-        sorted_rows(width + ROW_BYTES, own) + sorted_rows(ROW_BYTES + PLACE_BYTES, own),
+        sorted_rows(width + ROW_BYTES, own) + sorted_rows(ROW_BYTES + RANK_BYTES, own),
     )

@@ -2,7 +2,7 @@
 
 Branch `k` of a party talks to branch `k` of the peer. It has some blocks of the party's rows, dealt
 in turn, and of each shuffled set the elements of its own range of values. Raising moves an element
-to another range, so after that siblings fetch from each other what is in theirs
+to another range, so after that partitions fetch from each other what is in theirs
 (`shared_sorting.py`). None of it gives the peer anything new: it knows all values of a shuffled
 set, and so how many are in a range.
 
@@ -31,7 +31,7 @@ BLOCK_ROWS = 16_384
 Cuts = npt.NDArray[np.uint64]
 
 
-class Siblings(Protocol):
+class Partitions(Protocol):
     """The branches of one party in one union, as one of them sees them."""
 
     @property
@@ -42,40 +42,40 @@ class Siblings(Protocol):
     @property
     def count(self) -> int: ...
 
-    def swap(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
+    def all_to_all(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
         """Tell sibling `k` number `k`; what each has told us. Each label is used once.
 
-        It ends when all siblings have called it, and fails when the link to the peer does.
+        It ends when all partitions have called it, and fails when the link to the peer does.
         """
         ...
 
-    def offering(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
-        """Let siblings fetch what is in their ranges, until the block ends."""
+    def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
+        """Let partitions fetch what is in their ranges, until the block ends."""
         ...
 
-    def fetched(self, label: str, width: int) -> Iterator[Elements]:
+    def fetch(self, label: str, width: int) -> Iterator[Elements]:
         """What all of them offer of our range."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """No siblings."""
+class SinglePartition:
+    """No partitions."""
 
     number: int = 0
     count: int = 1
 
-    def swap(self, label: str, numbers: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
+    def all_to_all(self, label: str, numbers: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
         return numbers
 
-    def offering(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
+    def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
         raise NotImplementedError("there is nobody to offer anything")
 
-    def fetched(self, label: str, width: int) -> Iterator[Elements]:
+    def fetch(self, label: str, width: int) -> Iterator[Elements]:
         raise NotImplementedError("there is nobody to fetch anything from")
 
 
-SINGLE = Alone()
+SINGLE = SinglePartition()
 
 
 def blocks_dealt(rows: int, count: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from florist.common.core.errors import InternalError, ProtocolViolation
-from florist.common.psu.sorted_streams import Ascent, in_chunks, in_step
+from florist.common.psu.sorted_streams import AscendingCheck, in_chunks, in_step
 from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.storage.element_sets import positions
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
 
-#: The set of places of our elements, in row order.
-PLACES = "places"
+#: The set of ranks of our elements, in row order.
+RANKS = "ranks"
 
 #: A row number, and a place, as they are sorted: numbers whose bytes are in their order.
 _NUMBER = ">u8"
-ROW_BYTES = PLACE_BYTES = 8
+ROW_BYTES = RANK_BYTES = 8
 
-#: Places that are given at once.
+#: StoredRanks that are given at once.
 _PART = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class StoredRanks:
     """The position in `U` of each of the party's elements, dummies included, in row order."""
 
     stored: StoredSet
@@ -53,26 +53,28 @@ class Places:
         return np.concatenate([np.empty(0, np.int64), *self.parts(len(self))])
 
 
-def find_places(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Places:
-    """Find each own UID in `U`, and store the places in the order of their rows.
+def find_ranks(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> StoredRanks:
+    """Find each own UID in `U`, and store the ranks in the order of their rows.
 
-    With siblings, `universe` is our range of `U`, and the UIDs, and places, are those of our rows.
+    With partitions, `universe` is our range of `U`, and the UIDs, and ranks, are those of our rows.
 
     Raises:
         ProtocolViolation: one is not in `U`, or two are the same.
     """
-    count, storage, siblings = len(own_uids), work.journal.storage, work.siblings
-    starts = np.array([_first_row(number) for number in range(1, siblings.count)], dtype=np.uint64)
-    with work.sorting("rows", count, ROW_BYTES + PLACE_BYTES, starts) as by_row:
+    count, storage, partitions = len(own_uids), work.journal.storage, work.partitions
+    starts = np.array(
+        [_first_row(number) for number in range(1, partitions.count)], dtype=np.uint64
+    )
+    with work.sorting("rows", count, ROW_BYTES + RANK_BYTES, starts) as by_row:
         for rows_and_places in _joined(work, universe, own_uids):
             by_row.add(rows_and_places)
         found = by_row.complete()
         if found != count:
-            raise InternalError(f"{found} places were found of {count} elements")
-        with writing_set(storage, PLACES) as writer:
+            raise InternalError(f"{found} ranks were found of {count} elements")
+        with writing_set(storage, RANKS) as writer:
             for block in by_row.blocks():
                 writer.append(np.ascontiguousarray(block[:, ROW_BYTES:]))
-    return Places(StoredSet(storage, PLACES, PLACE_BYTES, writer.tally.facts))
+    return StoredRanks(StoredSet(storage, RANKS, RANK_BYTES, writer.tally.facts))
 
 
 def _first_row(branch: int) -> int:
@@ -82,24 +84,24 @@ def _first_row(branch: int) -> int:
 
 def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterator[Elements]:
     """The row of each own UID in our range with its place in `U`, in the order of `U`."""
-    width, number = universe.width, work.siblings.number
-    sizes = work.siblings.swap("sizes of ranges", [len(universe)] * work.siblings.count)
+    width, number = universe.width, work.partitions.number
+    sizes = work.partitions.all_to_all("sizes of ranges", [len(universe)] * work.partitions.count)
     with work.sorting("uids", len(own_uids), width + ROW_BYTES) as by_uid:
         row = _first_row(number)
         for chunk in own_uids.chunks():
             by_uid.add(np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))]))
             row += len(chunk)
         by_uid.complete()
-        start, ascent = sum(sizes[:number]), Ascent()
+        start, ascent = sum(sizes[:number]), AscendingCheck()
         for uids, records in in_step(universe.chunks(), by_uid.blocks(), width):
             if len(records):
                 wanted = np.ascontiguousarray(records[:, :width])
                 if not ascent.accepts(wanted):
                     raise ProtocolViolation("check failed, no two own IDs have the same UID")
-                places = positions(uids, wanted) if len(uids) else np.array([-1])
-                if np.any(places < 0):
+                ranks = positions(uids, wanted) if len(uids) else np.array([-1])
+                if np.any(ranks < 0):
                     raise ProtocolViolation("check failed, every own ID has a UID in the union")
-                yield np.hstack([records[:, width:], _bytes(start + places)])
+                yield np.hstack([records[:, width:], _bytes(start + ranks)])
             start += len(uids)
 
 

@@ -47,7 +47,7 @@ class SecretsInMemory:
     """What a party holds over several attempts at its unions, one per table."""
 
     def __init__(self) -> None:
-        self.held: dict[TableName, UnionSecrets] = {}
+        self.by_table: dict[TableName, UnionSecrets] = {}
 
     def __repr__(self) -> str:
         return "SecretsInMemory(…)"

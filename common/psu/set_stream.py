@@ -17,7 +17,7 @@ from florist.common.transport.messages import SetChunk, SetHeader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from florist.common.psu.sorted_streams import Ascent
+    from florist.common.psu.sorted_streams import AscendingCheck
     from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Channel
     from florist.common.transport.messages import Step
@@ -70,7 +70,7 @@ def receive_chunks(channel: Channel, step: Step, count: int, width: int) -> Iter
         start += len(chunk)
 
 
-def require_shuffled(step: Step, ascent: Ascent, chunk: Elements) -> None:
+def require_shuffled(step: Step, ascent: AscendingCheck, chunk: Elements) -> None:
     """A shuffled set is sorted, and so shuffled and distinct: this chunk, after those before."""
     if not ascent.accepts(chunk):
         raise ProtocolViolation(

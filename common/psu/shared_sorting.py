@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.psu.partitions import Cuts, Siblings
+    from florist.common.psu.partitions import Cuts, Partitions
     from florist.common.storage.elements import Elements
     from florist.common.storage.external_sorter import Sorter
     from florist.common.storage.files import Storage
@@ -104,17 +104,17 @@ class Scatter:
 
 @contextmanager
 def sorting_together(
-    siblings: Siblings,
+    partitions: Partitions,
     label: str,
     storage: Storage,
     width: int,
     cuts: Cuts,
     make_sorter: Callable[[int], AbstractContextManager[Sorter]],
 ) -> Iterator[SetSorter]:
-    """A sorter of what all siblings add; each gets its own range.
+    """A sorter of what all partitions add; each gets its own range.
 
     Args:
-        siblings: all of them do the same, under the same label.
+        partitions: all of them do the same, under the same label.
         label: of this sorting.
         storage: for what waits to be fetched.
         width: bytes of a row.
@@ -122,13 +122,15 @@ def sorting_together(
         make_sorter: of our range, for about so many rows.
     """
     with storage.scratch() as file, ExitStack() as stack:
-        yield _SharedSorter(siblings, label, width, Scatter(file, width, cuts), make_sorter, stack)
-        siblings.swap(f"{label}: fetched", [0] * siblings.count)
+        yield _SharedSorter(
+            partitions, label, width, Scatter(file, width, cuts), make_sorter, stack
+        )
+        partitions.all_to_all(f"{label}: fetched", [0] * partitions.count)
 
 
 @dataclass(slots=True, eq=False)
 class _SharedSorter:
-    siblings: Siblings
+    partitions: Partitions
     label: str
     width: int
     scatter: Scatter
@@ -141,10 +143,10 @@ class _SharedSorter:
 
     def complete(self) -> int:
         counts = self.scatter.counts()
-        self.stack.enter_context(self.siblings.offering(self.label, self.scatter))
-        expected = sum(self.siblings.swap(self.label, counts))
+        self.stack.enter_context(self.partitions.offer(self.label, self.scatter))
+        expected = sum(self.partitions.all_to_all(self.label, counts))
         self.sorter = self.stack.enter_context(self.make_sorter(expected))
-        for rows in prefetched(self.siblings.fetched(self.label, self.width), _AHEAD):
+        for rows in prefetched(self.partitions.fetch(self.label, self.width), _AHEAD):
             self.sorter.add(rows)
         return self.sorter.complete()
 

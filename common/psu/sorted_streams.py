@@ -79,7 +79,7 @@ def in_chunks(blocks: Iterable[Elements], rows: int) -> Iterator[Elements]:
         yield np.concatenate(kept)
 
 
-class Ascent:
+class AscendingCheck:
     """Looks at the blocks of a stream as they pass: are its rows strictly increasing?
 
     And is each, by its first eight bytes, at least `first` and less than `end`?

@@ -33,7 +33,7 @@ _FIRST_STEPS = frozenset(
 )
 
 
-class UnionRecord(Protocol):
+class UnionJournal(Protocol):
     """What there is of a union that was begun before: a `Journal`, or what stands for several."""
 
     @property
@@ -54,7 +54,7 @@ class UnionRecord(Protocol):
 
 
 def open_union(
-    channel: Channel, group: Group, journal: UnionRecord, held: UnionSecrets | None, size: int
+    channel: Channel, group: Group, journal: UnionJournal, held: UnionSecrets | None, size: int
 ) -> tuple[UnionSecrets, frozenset[Step]]:
     """Agree with the peer on where to go on; return the secrets, and the exchanges both have done.
 

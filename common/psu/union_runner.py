@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.core.progress import Progress
+    from florist.common.core.stage_timer import StageTimer
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.executor import Executor
     from florist.common.psu.sealed_keys import SecretsInMemory
@@ -51,7 +51,7 @@ class UnionTask:
     config: PartyConfig
     session: Session
     progress: Progress
-    laps: StageTimer
+    timer: StageTimer
     table: TableName
     ids: Ids
     #: Of what is aligned with whom: what was begun of any other is not gone on with.
@@ -116,38 +116,25 @@ class LocalUnionRunner:
             with task.progress.step(f"hashing our IDs ({task.table})") as step:
                 dummies = task.config.alignment.dummies
                 work.store_ids(hashed_with_dummies(self.executor, task.ids, dummies, step))
-        task.laps.end("hash")
+        task.timer.end("hash")
         view = task.role.run_psu(task.session, work, task.progress, task.table)
-        task.laps.end("union")
+        task.timer.end("union")
         return view
 
     def _open(self, task: UnionTask) -> UnionWork:
         """Where both are with this union."""
-        table, group, held = task.table, self.executor.group, task.secrets.held
+        table, group, secrets = task.table, self.executor.group, task.secrets.by_table
         storage = FolderStorage(task.folder / table)
         journal = Journal(storage, group.width, task.identity)
         channel = task.session.channel(f"{table}.psu.opening")
-        held[table], done = open_union(channel, group, journal, held.get(table), task.size)
+        secrets[table], done = open_union(channel, group, journal, secrets.get(table), task.size)
         limit = task.config.alignment.memory_bytes
         storage.require(disk_needed(group.width, task.size, journal.peer_size, limit))
         room = room_for_sorting(limit, self.executor.memory)
-        return UnionWork(self.executor, held[table].keys, journal, done, room)
+        return UnionWork(self.executor, secrets[table].keys, journal, done, room)
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
         """All of it is here."""
 
     def close(self) -> None:
         self.executor.close()
-
-
-class StageTimer:
-    """Wall-clock seconds of each part; a part that comes again adds up."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def end(self, part: str) -> None:
-        now = time.monotonic()
-        self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self._last, 3)
-        self._last = now

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from florist.common.psu.journal import IDS, Journal, name_of
 from florist.common.psu.partitions import SINGLE, share, value_cuts
 from florist.common.psu.shared_sorting import sorting_together
-from florist.common.psu.sorted_streams import Ascent
+from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 from florist.common.storage.external_sorter import sorting
 from florist.common.storage.files import MemoryStorage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import Keys
-    from florist.common.psu.partitions import Cuts, Siblings
+    from florist.common.psu.partitions import Cuts, Partitions
     from florist.common.psu.shared_sorting import SetSorter
     from florist.common.psu.stored_sets import ArrivingSet, ReadableSet, SetWriter
     from florist.common.storage.elements import Elements
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from florist.common.transport.messages import Step
 
 #: Bytes of memory for a sorter that is given all it wants.
-PLENTY = 1 << 40
+UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,9 +42,9 @@ class UnionWork:
     #: The exchanges, by the steps that they begin with, that need not be done again.
     done: frozenset[Step] = field(default=frozenset())
     #: Bytes of memory for each sorter; two may be at work at once.
-    room: int = PLENTY
+    room: int = UNLIMITED
     #: Who does the rest of it.
-    siblings: Siblings = SINGLE
+    partitions: Partitions = SINGLE
     #: Our hashed IDs, if they are not stored yet.
     arriving: ArrivingSet | None = None
 
@@ -78,11 +78,11 @@ class UnionWork:
     @property
     def peer_share(self) -> int:
         """How many of them, in row order, come to us."""
-        return share(self.peer_size, self.siblings.number, self.siblings.count)
+        return share(self.peer_size, self.partitions.number, self.partitions.count)
 
     def total(self, label: str, number: int) -> int:
         """The sum of what each sibling says; every label once."""
-        return sum(self.siblings.swap(label, [number] * self.siblings.count))
+        return sum(self.partitions.all_to_all(label, [number] * self.partitions.count))
 
     def store_ids(self, chunks: Iterable[Elements]) -> None:
         """Keep our hashed IDs."""
@@ -96,22 +96,22 @@ class UnionWork:
     ) -> AbstractContextManager[SetSorter]:
         """A sorter of about `expected` rows, unless told otherwise of elements, by their values.
 
-        With siblings it is one of all of them, and sorts our range of the rows.
+        With partitions it is one of all of them, and sorts our range of the rows.
         """
         storage, row = self.journal.storage, width or self.group.width
 
         def make(rows: int) -> AbstractContextManager[Sorter]:
             return sorting(storage, row, self.room, rows, self.executor.sorted)
 
-        if self.siblings.count == 1:
+        if self.partitions.count == 1:
             return make(expected)
-        ranges = value_cuts(self.siblings.count) if cuts is None else cuts
-        return sorting_together(self.siblings, label, storage, row, ranges, make)
+        ranges = value_cuts(self.partitions.count) if cuts is None else cuts
+        return sorting_together(self.partitions, label, storage, row, ranges, make)
 
-    def ascent(self) -> Ascent:
+    def ascent(self) -> AscendingCheck:
         """Looks at elements as they pass: sorted, distinct, and of our range."""
-        ends = [0, *value_cuts(self.siblings.count).tolist(), 1 << 64]
-        return Ascent(ends[self.siblings.number], ends[self.siblings.number + 1])
+        ends = [0, *value_cuts(self.partitions.count).tolist(), 1 << 64]
+        return AscendingCheck(ends[self.partitions.number], ends[self.partitions.number + 1])
 
     @contextmanager
     def storing(self, step: Step) -> Iterator[SetWriter]:

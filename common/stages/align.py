@@ -16,10 +16,11 @@ from florist.common.core import allocator as freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
+from florist.common.core.stage_timer import StageTimer
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.psu.sealed_keys import SecretsInMemory
-from florist.common.psu.union_runner import StageTimer, UnionTask
+from florist.common.psu.union_runner import UnionTask
 from florist.common.session.reconnect import run_with_peer
 from florist.common.session.run_directory import (
     FORMAT,
@@ -58,7 +59,7 @@ def align(
     """
     runs = RunDirectory(config.run_directory)
     stage = Stage(runs, "align", force=options.force)
-    laps = StageTimer()
+    timer = StageTimer()
     secrets = SecretsInMemory()
     freed_memory.give_back()
     with runs.locked():
@@ -66,7 +67,7 @@ def align(
             runs.drop_work("align")
         stage.refuse_complete()
         tables = _read_all(config)
-        laps.end("read")
+        timer.end("read")
         group = make_group(config.agreement.group, config.compute.engine, config.compute.threads)
         log.info("group %s, engine %s", group.name, group.engine)
         with (
@@ -75,9 +76,9 @@ def align(
         ):
 
             def work(session: Session) -> None:
-                laps.end("connect")
+                timer.end("connect")
                 aligner = Aligner(
-                    role, config, unions, session, progress, laps, runs.work("align"), secrets
+                    role, config, unions, session, progress, timer, runs.work("align"), secrets
                 )
                 runs.save_alignments(
                     {
@@ -101,7 +102,7 @@ class Aligner:
     unions: UnionRunner
     session: Session
     progress: Progress
-    laps: StageTimer
+    timer: StageTimer
     #: Where unions keep what they have done, to go on from after a loss.
     folder: Path
     secrets: SecretsInMemory
@@ -117,7 +118,7 @@ class Aligner:
                 config=self.config,
                 session=self.session,
                 progress=CountedProgress(self.progress, self.session.count_work),
-                laps=self.laps,
+                timer=self.timer,
                 table=table,
                 ids=ids,
                 identity=self._identity(table, fingerprint),
@@ -126,7 +127,7 @@ class Aligner:
             )
         )
         summary = self._summary(len(ids), fingerprint, view)
-        return Alignment(summary, partial(view.places.parts, len(ids)))
+        return Alignment(summary, partial(view.ranks.parts, len(ids)))
 
     def _identity(self, table: TableName, fingerprint: str) -> bytes:
         """Of what is to be aligned with whom: another one begins anew."""
@@ -162,7 +163,7 @@ class Aligner:
             union_size=view.sizes.union,
             shared_size=view.sizes.shared,
             union_sha256=view.digest.hex(),
-            seconds=dict(self.laps.seconds),
+            seconds=dict(self.timer.seconds),
             bytes_sent=traffic.all_sent,
             bytes_received=traffic.all_received,
         )

@@ -19,6 +19,7 @@ from florist.common.bundle.bundle import ActiveBundle, compare_bundles, load_bun
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
+from florist.common.core.stage_timer import StageTimer
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.scan_table import scan_table
@@ -30,7 +31,7 @@ from florist.common.groups import make_group
 from florist.common.psu.alignment import Sizes
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.sealed_keys import SecretsInMemory
-from florist.common.psu.union_runner import LocalUnionRunner, StageTimer
+from florist.common.psu.union_runner import LocalUnionRunner
 from florist.common.reports.evaluation_report import EvaluationReport, render
 from florist.common.session.exchange import exchange
 from florist.common.session.reconnect import run_with_peer

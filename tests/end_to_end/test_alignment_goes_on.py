@@ -25,7 +25,9 @@ FIRST_ROUNDS = ("steps 3-4", "steps 5-6")
 def skipped(party: Party) -> set[str]:
     """The exchanges that it did not do again."""
     return {
-        found[1] for line in party.lines if (found := re.search(r"(steps? [\d-]+).*before", line))
+        found[1]
+        for line in party.lines
+        if (found := re.search(r"(steps? [\d-]+).*already complete", line))
     }
 
 

@@ -23,7 +23,7 @@ from florist.common.core.errors import (
 )
 from florist.common.core.progress import NoProgress
 from florist.common.data.table_ids import TableIds
-from florist.common.psu import partitions as siblings
+from florist.common.psu import partitions
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.config import load_config
 from florist.common.stages import align as align_stage
@@ -71,7 +71,7 @@ class Pair:
 
 @pytest.fixture
 def make_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pair]:
-    monkeypatch.setattr(siblings, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(partitions, "BLOCK_ROWS", 50)
     clusters: dict[RoleName, ThreadCluster] = {}
 
     def make_union_runner(

@@ -96,13 +96,13 @@ def test_a_branch_that_does_not_answer_is_restarted(
         closing(RayBranches(load_config(workspace.config("active")))) as cluster,
     ):
         branches = cluster.branches()
-        assert [branch.call("standing").steps for branch in branches] == [{}, {}]
+        assert [branch.call("status").steps for branch in branches] == [{}, {}]
         for pid in worker_pids(kind="ray::Branch"):
             os.kill(pid, signal.SIGSTOP)
         for branch in branches:
             with pytest.raises(BranchLost):
-                branch.call("standing")
-        assert [branch.call("standing").steps for branch in cluster.branches()] == [{}, {}]
+                branch.call("status")
+        assert [branch.call("status").steps for branch in cluster.branches()] == [{}, {}]
 
 
 def secrets_of(order: BranchOrder) -> list[bytes]:

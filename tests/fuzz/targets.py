@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from florist.common.audit.findings import AuditRecord
-from florist.common.cluster.branch_addresses import NAME_BYTES, agree_on_meeting
+from florist.common.cluster.branch_addresses import NAME_BYTES, agree_on_rendezvous
 from florist.common.core.errors import FloristError
 from florist.common.data.preprocessing import (
     NumberRange,
@@ -28,7 +28,7 @@ from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.sealed_keys import KEY_BYTES
-from florist.common.psu.sorted_streams import Ascent
+from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.union_handshake import open_union
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
@@ -126,7 +126,7 @@ def said(frames: Iterable[bytes]) -> Channel:
 def _set(data: bytes) -> None:
     channel = said(data.split(BREAK))
     set_stream.receive_header(channel, _STEP, 3)
-    ascent = Ascent()
+    ascent = AscendingCheck()
     for chunk in LOCAL.checked(set_stream.receive_chunks(channel, _STEP, 3, GROUP.width)):
         set_stream.require_shuffled(_STEP, ascent, chunk)
 
@@ -137,7 +137,7 @@ def _union(data: bytes) -> object:
 
 
 def _branches(data: bytes) -> object:
-    return agree_on_meeting(said([data]), (), 2)
+    return agree_on_rendezvous(said([data]), (), 2)
 
 
 def _block(data: bytes) -> object:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from florist.common.cluster.worker_group import Mailbox, WorkerGroup
 from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation
 from florist.common.groups import make_group
-from florist.common.psu import partitions as siblings
-from florist.common.psu import set_stream, shared_sorting
+from florist.common.psu import partitions, set_stream, shared_sorting
 from florist.common.psu.partitions import blocks_dealt, share, value_cuts
 from florist.common.psu.shared_sorting import Scatter
 from florist.common.storage.element_sets import sorted_set
@@ -40,7 +39,7 @@ X25519 = make_group("x25519")
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Iterable[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(siblings, "BLOCK_ROWS", 3)
+        patch.setattr(partitions, "BLOCK_ROWS", 3)
         yield
 
 
@@ -102,11 +101,11 @@ def test_all_rows_are_scattered_to_their_ranges(
         for start in range(0, rows, 7):
             scatter.add(elements[start : start + 7])
         counts = scatter.counts()
-        crew = WorkerGroup(0, desk := Mailbox(), [desk], lambda: None)
-        with desk.offering("here", scatter):
+        workers = WorkerGroup(0, mailbox := Mailbox(), [mailbox], lambda: None)
+        with mailbox.offer("here", scatter):
             parts = [
                 np.concatenate(
-                    [np.empty((0, 16), np.uint8), *replace(crew, number=owner).fetched("here", 16)]
+                    [np.empty((0, 16), np.uint8), *replace(workers, number=owner).fetch("here", 16)]
                 )
                 for owner in range(count)
             ]

@@ -146,13 +146,13 @@ def test_after_a_loss_both_go_on(
     """The line is cut, or one party is killed, at each exchange, in the sets' middle or before."""
     by: RoleName = "active" if step is None or step in FROM_ACTIVE else "passive"
     cut(both, lost_at(message, step, place), by)
-    token = both.active.held and both.active.held.token
+    token = both.active.secrets and both.active.secrets.token
     for role in ROLES:
         if role == death:
             both.side(role).die()
     done = finish(both)
-    assert both.active.held is not None
-    assert both.active.held.token == token, "it was begun anew"
+    assert both.active.secrets is not None
+    assert both.active.secrets.token == token, "it was begun anew"
     if step is not None and step >= Step.SECOND_ROUND and "SECOND" in step.name:
         assert {Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND} <= done
     if message is UnionDigest:
@@ -213,7 +213,7 @@ class FullOnce(FolderStorage):
             yield file
 
 
-@pytest.mark.parametrize("name", ["ids", "step-3", "step-5", "step-8", "step-12", "places"])
+@pytest.mark.parametrize("name", ["ids", "step-3", "step-5", "step-8", "step-12", "ranks"])
 @pytest.mark.parametrize("role", ROLES)
 def test_a_full_disk_is_told_and_can_be_gone_on_from(
     both: Both, role: RoleName, name: str, tmp_path: Path
@@ -228,19 +228,19 @@ def test_a_full_disk_is_told_and_can_be_gone_on_from(
     assert isinstance(outcome, ConfigurationError)
     assert str(tmp_path / role) in str(outcome)
     assert "No space left" in str(outcome)
-    assert both.active.held is not None
-    token = both.active.held.token
+    assert both.active.secrets is not None
+    token = both.active.secrets.token
     both.side(role).die()
     finish(both)
-    assert both.active.held.token == token, "it was begun anew"
+    assert both.active.secrets.token == token, "it was begun anew"
 
 
 @pytest.mark.parametrize("lost", ["both died", "journal", "ids", "sealed", "wrong key", "identity"])
 def test_what_cannot_go_on_begins_anew(both: Both, lost: str) -> None:
     cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
-    assert both.active.held is not None
-    assert both.passive.held is not None
-    old = both.active.held
+    assert both.active.secrets is not None
+    assert both.passive.secrets is not None
+    old = both.active.secrets
     both.passive.die()
     storage = both.passive.storage
     assert isinstance(storage, FolderStorage)
@@ -257,14 +257,14 @@ def test_what_cannot_go_on_begins_anew(both: Both, lost: str) -> None:
             tampered = sealed[:-1] + bytes([sealed[-1] ^ 1])
             journal.write_text(journal.read_text().replace(sealed.hex(), tampered.hex()))
         case "wrong key":
-            both.active.held = replace(old, peer_key=new_sealing_key())
+            both.active.secrets = replace(old, peer_key=new_sealing_key())
         case "identity":
             text = journal.read_text()
             journal.write_text(text.replace('"identity":"01"', '"identity":"02"'))
     assert finish(both) == frozenset()
-    assert both.active.held.token != old.token
+    assert both.active.secrets.token != old.token
     for name in ("first", "second", "third"):
-        assert getattr(both.active.held.keys, name) != getattr(old.keys, name)
+        assert getattr(both.active.secrets.keys, name) != getattr(old.keys, name)
 
 
 # --- a peer that means ill ---
@@ -299,8 +299,8 @@ def test_nothing_but_the_same_set_is_answered_again(both: Both, step: Step, liar
     """A peer that says it has lost an exchange cannot have other elements raised in its place."""
     attempt_both(both.active, both.passive).views()
     bad = both.side(liar)
-    assert bad.held is not None
-    bad.held = replace(bad.held, keys=Keys.fresh(GROUP))  # the same token, but other elements
+    assert bad.secrets is not None
+    bad.secrets = replace(bad.secrets, keys=Keys.fresh(GROUP))  # the same token, but other elements
     links: list[RecordingLink] = []
 
     def claims_to_lack(sent: Message) -> Iterable[Message]:
@@ -346,11 +346,11 @@ def test_a_second_chunk_may_follow_the_first_but_not_change_it(both: Both) -> No
 def test_another_size_begins_anew(both: Both) -> None:
     """One that now has more IDs gets no answers under secrets of the old union."""
     cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
-    assert both.active.held is not None
-    old = both.active.held.token
+    assert both.active.secrets is not None
+    old = both.active.secrets.token
     both.passive.ids = [*PASSIVE, b"more"]
     attempt_both(both.active, both.passive)
-    assert both.active.held.token != old
+    assert both.active.secrets.token != old
 
 
 @pytest.mark.parametrize(
@@ -412,23 +412,23 @@ def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
     cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert len(written) > 1000
-    for held in (both.active.held, both.passive.held):
-        assert held is not None
-        for exponent in map(int, (held.keys.first, held.keys.second, held.keys.third)):
+    for kept in (both.active.secrets, both.passive.secrets):
+        assert kept is not None
+        for exponent in map(int, (kept.keys.first, kept.keys.second, kept.keys.third)):
             for raw in (exponent.to_bytes(32, "little"), exponent.to_bytes(32, "big")):
                 assert raw not in written
                 assert raw.hex().encode() not in written
             assert str(exponent).encode() not in written
             assert f"{exponent:x}".encode() not in written
-        for key in (held.own_key, held.peer_key):
+        for key in (kept.own_key, kept.peer_key):
             assert key not in written
             assert key.hex().encode() not in written
 
 
 def test_secrets_do_not_show_themselves() -> None:
     memory = SecretsInMemory()
-    held = UnionSecrets(b"t" * 32, Keys.fresh(GROUP), b"own", b"peers")
-    memory.held["train"] = held
-    for shown in (repr(memory), repr(held), str(held)):
+    kept = UnionSecrets(b"t" * 32, Keys.fresh(GROUP), b"own", b"peers")
+    memory.by_table["train"] = kept
+    for shown in (repr(memory), repr(kept), str(kept)):
         assert "own" not in shown
-        assert str(int(held.keys.first)) not in shown
+        assert str(int(kept.keys.first)) not in shown

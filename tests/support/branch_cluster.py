@@ -61,7 +61,7 @@ class ThreadBranch:
         self.branch.begin(
             copy,
             [
-                ThreadSibling(self.cluster, number, branch, order.attempt)
+                ThreadMember(self.cluster, number, branch, order.attempt)
                 for number, branch in enumerate(self.siblings)
             ],
         )
@@ -71,7 +71,7 @@ class ThreadBranch:
 
 
 @dataclass
-class ThreadSibling:
+class ThreadMember:
     cluster: ThreadCluster
     number: int
     branch: Branch
@@ -79,8 +79,8 @@ class ThreadSibling:
 
     def tell(self, label: str, sender: int, number: int) -> None:
         self.cluster.before(self.number, "tell")
-        self.branch.desk(self.attempt).tell(label, sender, number)
+        self.branch.mailbox(self.attempt).tell(label, sender, number)
 
     def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
         self.cluster.before(self.number, "rows")
-        return self.branch.desk(self.attempt).rows(label, owner, start)
+        return self.branch.mailbox(self.attempt).rows(label, owner, start)

@@ -17,7 +17,7 @@ from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.partitions import blocks_dealt
-from florist.common.psu.union_work import PLENTY, UnionWork
+from florist.common.psu.union_work import UNLIMITED, UnionWork
 from florist.common.storage.files import MemoryStorage
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
@@ -75,7 +75,7 @@ def run_branches(
     ids: tuple[Sequence[bytes], Sequence[bytes]],
     count: int,
     *,
-    room: int = PLENTY,
+    room: int = UNLIMITED,
     make_storage: Callable[[], Storage] = MemoryStorage,
     links: list[tuple[Link, Link]] | None = None,
 ) -> tuple[list[UnionView | FloristError], list[UnionView | FloristError]]:
@@ -85,7 +85,7 @@ def run_branches(
     def start(pool: ThreadPoolExecutor, side: int) -> list[Callable[[], UnionView | FloristError]]:
         run = (run_active, run_passive)[side]
         keys, peer_size = Keys.fresh(group), len(ids[1 - side])
-        desks = [Mailbox() for _ in range(count)]
+        mailboxes = [Mailbox() for _ in range(count)]
 
         def branch(number: int, own: list[bytes]) -> UnionView | FloristError:
             link = pairs[number][side]
@@ -97,14 +97,14 @@ def run_branches(
             executor = LocalExecutor(group)
             journal = Journal(make_storage(), group.width, b"")
             journal.begin(b"", b"", peer_size)
-            crew = WorkerGroup(number, desks[number], desks, check)
-            work = UnionWork(executor, keys, journal, room=room, siblings=crew)
+            workers = WorkerGroup(number, mailboxes[number], mailboxes, check)
+            work = UnionWork(executor, keys, journal, room=room, partitions=workers)
             work.store_ids(executor.hashed([IdColumn.from_bytes(own)]))
             try:
                 return run(link, work, NoProgress())
             except FloristError as error:
-                for desk in desks:
-                    desk.fail(as_florist_error(error))
+                for mailbox in mailboxes:
+                    mailbox.fail(as_florist_error(error))
                 return error
 
         hands = dealt(ids[side], count)

@@ -12,7 +12,7 @@ from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.union_handshake import open_union
-from florist.common.psu.union_work import PLENTY, UnionWork
+from florist.common.psu.union_work import UNLIMITED, UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Step
@@ -62,8 +62,8 @@ class Side:
     group: CountingGroup
     ids: Sequence[bytes]
     storage: Storage
-    held: UnionSecrets | None = None
-    room: int = PLENTY
+    secrets: UnionSecrets | None = None
+    room: int = UNLIMITED
     #: Exchanges that the last attempt did not do again.
     done: frozenset[Step] = field(default_factory=frozenset)
 
@@ -72,11 +72,11 @@ class Side:
         self.group.raised = 0
         try:
             journal = self.journal()
-            self.held, self.done = open_union(
-                link.channel("opening"), self.group, journal, self.held, len(self.ids)
+            self.secrets, self.done = open_union(
+                link.channel("opening"), self.group, journal, self.secrets, len(self.ids)
             )
             executor = LocalExecutor(self.group)
-            work = UnionWork(executor, self.held.keys, journal, self.done, self.room)
+            work = UnionWork(executor, self.secrets.keys, journal, self.done, self.room)
             if journal.ids is None:
                 work.store_ids([self.group.hash_ids(IdColumn.from_bytes(self.ids))])
             run = run_active if self.role == "active" else run_passive
@@ -90,7 +90,7 @@ class Side:
 
     def die(self) -> None:
         """As a process that is killed: what was in memory is gone."""
-        self.held = None
+        self.secrets = None
 
 
 def attempt_both(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.cluster.branch import Branch
-from florist.common.cluster.branch_addresses import agree_on_meeting
+from florist.common.cluster.branch_addresses import agree_on_rendezvous
 from florist.common.cluster.branch_calls import (
     OF_HEAD,
     OF_SIBLINGS,
@@ -29,12 +29,12 @@ from florist.common.cluster.branch_calls import (
 from florist.common.cluster.branch_messages import (
     BranchOrder,
     BranchStatus,
-    Record,
     ResumeState,
     TlsContents,
+    UnionRecord,
 )
-from florist.common.cluster.branch_progress import Mirror, NotedProgress, StepState
-from florist.common.cluster.branched_union_runner import JointRecord, _Attempt, blocks_of_ids
+from florist.common.cluster.branch_progress import MergedProgress, RecordedProgress, StepState
+from florist.common.cluster.branched_union_runner import JointJournal, _HeadAttempt, blocks_of_ids
 from florist.common.cluster.ray_branches import cores_of_each
 from florist.common.cluster.worker_group import Mailbox
 from florist.common.core.errors import (
@@ -48,7 +48,7 @@ from florist.common.core.errors import (
     ProtocolViolation,
 )
 from florist.common.core.progress import NoProgress
-from florist.common.psu import partitions as siblings
+from florist.common.psu import partitions
 from florist.common.psu.hashed_ids import DUMMY_BYTES
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 def test_blocks_are_full_and_tell_nothing_of_where_dummies_begin(rows: int, dummies: int) -> None:
     ids = [b"%d" % number for number in range(rows)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(siblings, "BLOCK_ROWS", 7)
+        patch.setattr(partitions, "BLOCK_ROWS", 7)
         blocks = [list(each) for each in blocks_of_ids(IdColumn.from_bytes(ids), dummies)]
     everything = [each for block in blocks for each in block]
     assert everything[:rows] == ids
@@ -90,10 +90,10 @@ def test_blocks_are_full_and_tell_nothing_of_where_dummies_begin(rows: int, dumm
 # -- what was begun before -------------------------------------------------------------------------
 
 
-def record(*memories: ResumeState) -> JointRecord:
+def record(*memories: ResumeState) -> JointJournal:
     journal = Journal(MemoryStorage(), 32, b"\1")
     journal.begin(b"union", b"sealed", 9)
-    return JointRecord(journal, memories)
+    return JointJournal(journal, memories)
 
 
 def test_a_union_goes_on_from_what_all_branches_have() -> None:
@@ -141,7 +141,7 @@ def test_branches_that_make_no_sense_are_refused(
     link, peer = linked_pair()
     peer.channel("opening").send(said)
     with pytest.raises(ProtocolViolation, match="branches"):
-        agree_on_meeting(link.channel("opening"), ours, 2)
+        agree_on_rendezvous(link.channel("opening"), ours, 2)
     link.close()
     peer.close()
 
@@ -152,8 +152,8 @@ def test_both_heads_have_their_branches_meet() -> None:
     for _ in range(2):
         link, peer = linked_pair()
         with ThreadPoolExecutor(1) as other:
-            active = other.submit(agree_on_meeting, link.channel("opening"), there, 2)
-            passive = agree_on_meeting(peer.channel("opening"), (), 2)
+            active = other.submit(agree_on_rendezvous, link.channel("opening"), there, 2)
+            passive = agree_on_rendezvous(peer.channel("opening"), (), 2)
             assert passive == active.result(timeout=10)
         assert passive[0] == there
         names.add(passive[1])
@@ -204,7 +204,7 @@ def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
         config=config,
         tls=TlsContents(authority=b"\xff", certificate=b"c", key=b"k"),
         table="train",
-        record=Record(folder=tmp_path, identity=b"\0"),
+        record=UnionRecord(folder=tmp_path, identity=b"\0"),
         number=1,
         count=2,
         token=b"t",
@@ -284,35 +284,35 @@ class Shown:
         self.lines.append(f"+{done}")
 
 
-def standing(progress: NotedProgress, sent: int = 0, received: int = 0) -> BranchStatus:
+def status(progress: RecordedProgress, sent: int = 0, received: int = 0) -> BranchStatus:
     return BranchStatus(steps=progress.snapshot(), sent=sent, received=received)
 
 
 def test_traffic_of_branches_is_the_partys() -> None:
-    traffic, branch = Traffic(sent=5, received=7), NotedProgress()
+    traffic, branch = Traffic(sent=5, received=7), RecordedProgress()
     for before in (0, 30):  # two unions, one after the other
-        with Mirror(NoProgress(), traffic) as mirror:
-            mirror.show([standing(branch, 10, 1), standing(branch)])
+        with MergedProgress(NoProgress(), traffic) as mirror:
+            mirror.show([status(branch, 10, 1), status(branch)])
             assert (traffic.all_sent, traffic.all_received) == (15 + before, 8 + before)
-            mirror.show([standing(branch, 10, 10), standing(branch, 20, 20)])
+            mirror.show([status(branch, 10, 10), status(branch, 20, 20)])
             assert (traffic.all_sent, traffic.all_received) == (35 + before, 37 + before)
     assert (traffic.sent, traffic.received) == (5, 7)
 
 
 def test_steps_of_several_branches_are_shown_as_one() -> None:
-    shown, first, second = Shown(), NotedProgress(), NotedProgress()
-    with Mirror(shown, Traffic()) as mirror:
+    shown, first, second = Shown(), RecordedProgress(), RecordedProgress()
+    with MergedProgress(shown, Traffic()) as mirror:
         with first.step("step 3") as own:
             own.expect(10)
             own.advance(4)
-            mirror.show([standing(first), standing(second)])
+            mirror.show([status(first), status(second)])
             with second.step("step 3") as other:
                 other.expect(8)
                 other.advance(8)
-            mirror.show([standing(first), standing(second)])
+            mirror.show([status(first), status(second)])
             own.advance(6)
-        mirror.show([standing(first), standing(second)])
-        mirror.show([standing(first), standing(second)])
+        mirror.show([status(first), status(second)])
+        mirror.show([status(first), status(second)])
     assert shown.lines == [
         "step 3 begins",
         "of 10",
@@ -325,11 +325,11 @@ def test_steps_of_several_branches_are_shown_as_one() -> None:
 
 
 def test_a_step_that_fails_is_not_shown_as_done() -> None:
-    shown, only = Shown(), NotedProgress()
-    with pytest.raises(RuntimeError), Mirror(shown, Traffic()) as mirror:  # noqa: PT012 - in its midst
+    shown, only = Shown(), RecordedProgress()
+    with pytest.raises(RuntimeError), MergedProgress(shown, Traffic()) as mirror:  # noqa: PT012 - in its midst
         with pytest.raises(ValueError, match="no"), only.step("step 3"):
             raise ValueError("no")
-        mirror.show([standing(only)])
+        mirror.show([status(only)])
         raise RuntimeError
     assert shown.lines == ["step 3 begins"]
 
@@ -354,7 +354,7 @@ class FailingBranch:
             assert self.asked.wait(10)
             self.failed.wait(10)
             raise self.error
-        if method == "standing":
+        if method == "status":
             self.asked.set()
             time.sleep(0.2)
         return BranchStatus(steps={"step 3": StepState(total=5, done=1)}, sent=0, received=0)
@@ -375,7 +375,7 @@ def test_the_loss_of_a_branch_is_the_reason_whatever_else_breaks_by_it(lost: int
     session = SimpleNamespace(failure=None, traffic=Traffic())
     task = cast("UnionTask", SimpleNamespace(progress=shown, session=session))
     with ThreadPoolExecutor(7) as threads:
-        attempt = _Attempt(task, cast("Group", None), branches, threads, plaintext=True)
+        attempt = _HeadAttempt(task, cast("Group", None), branches, threads, plaintext=True)
         with pytest.raises(BranchLost, match="a branch of ours was lost"):
             attempt._run_branches(["", ""], b"", None)
     assert "step 3 ends" not in shown.lines

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florist.common.cluster.sealed_jobs import Conversation, Introduction, Job, Kind, UnsealError
+from florist.common.cluster.sealed_jobs import Job, KeyExchange, Kind, SealedSession, UnsealError
 
 
-def both_ends() -> tuple[Conversation, Conversation]:
-    driver, worker = Introduction(), Introduction()
+def both_ends() -> tuple[SealedSession, SealedSession]:
+    driver, worker = KeyExchange(), KeyExchange()
     return driver.as_driver(worker.public), worker.as_worker(driver.public)
 
 

@@ -1,4 +1,4 @@
-"""Places in the union, found by sorted streams, against a look-up in whole arrays."""
+"""StoredRanks in the union, found by sorted streams, against a look-up in whole arrays."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.groups import make_group
-from florist.common.psu import ranks as places
+from florist.common.psu import ranks as ranks_module
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
-from florist.common.psu.ranks import find_places
+from florist.common.psu.ranks import find_ranks
 from florist.common.psu.stored_sets import StoredSet, writing_set
-from florist.common.psu.union_work import PLENTY, UnionWork
+from florist.common.psu.union_work import UNLIMITED, UnionWork
 from florist.common.storage.element_sets import positions, sorted_set
 from florist.common.storage.files import FolderStorage, MemoryStorage
 
@@ -44,7 +44,7 @@ def universe_of(size: int, seed: int) -> Elements:
     return sorted_set(rows)
 
 
-def work_in(storage: Storage, room: int = PLENTY) -> UnionWork:
+def work_in(storage: Storage, room: int = UNLIMITED) -> UnionWork:
     journal = Journal(storage, WIDTH, b"")
     journal.begin(b"", b"", 7)
     return UnionWork(LocalExecutor(GROUP), KEYS, journal, room=room)
@@ -56,9 +56,9 @@ def stored(storage: Storage, name: str, rows: Elements) -> StoredSet:
     return StoredSet(storage, name, WIDTH, writer.tally.facts)
 
 
-def find(work: UnionWork, universe: Elements, own: Elements) -> places.Places:
+def find(work: UnionWork, universe: Elements, own: Elements) -> ranks_module.StoredRanks:
     storage = work.journal.storage
-    return find_places(work, stored(storage, "universe", universe), stored(storage, "uids", own))
+    return find_ranks(work, stored(storage, "universe", universe), stored(storage, "uids", own))
 
 
 @settings(max_examples=60, deadline=None)
@@ -69,15 +69,13 @@ def find(work: UnionWork, universe: Elements, own: Elements) -> places.Places:
     room=st.integers(0, 4000),
     part=st.integers(1, 50),
 )
-def test_places_by_runs_and_merges(
-    size: int, share: float, seed: int, room: int, part: int
-) -> None:
+def test_ranks_by_runs_and_merges(size: int, share: float, seed: int, room: int, part: int) -> None:
     universe = universe_of(size, seed)
     chosen = np.random.default_rng(seed).permutation(size)[: int(share * size)]
     own = universe[chosen]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(set_stream, "CHUNK_BYTES", 8 * WIDTH)
-        patch.setattr(places, "_PART", part)
+        patch.setattr(ranks_module, "_PART", part)
         found = find(work_in(MemoryStorage(), room), universe, own)
         assert found.all().tolist() == positions(universe, own).tolist() == chosen.tolist()
         for count in (0, len(own) // 3, len(own)):
@@ -86,7 +84,7 @@ def test_places_by_runs_and_merges(
             assert [rank for each in parts for rank in each.tolist()] == chosen[:count].tolist()
 
 
-@pytest.mark.parametrize("room", [0, PLENTY])
+@pytest.mark.parametrize("room", [0, UNLIMITED])
 def test_a_uid_outside_the_union_or_there_twice_is_refused(room: int) -> None:
     universe = universe_of(100, 1)
     own = universe[::3]
@@ -97,7 +95,7 @@ def test_a_uid_outside_the_union_or_there_twice_is_refused(room: int) -> None:
         find(work_in(MemoryStorage(), room), universe, np.concatenate([own, own[5:6]]))
 
 
-def test_only_the_places_are_left_on_disk(tmp_path: Path) -> None:
+def test_only_the_ranks_are_left_on_disk(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path / "work")
     universe = universe_of(300, 1)
     find(work_in(storage, 2000), universe, universe[::-1])
@@ -105,7 +103,7 @@ def test_only_the_places_are_left_on_disk(tmp_path: Path) -> None:
         "journal.json",
         "universe",
         "uids",
-        places.PLACES,
+        ranks_module.RANKS,
     }
 
 
@@ -131,4 +129,4 @@ def test_a_full_disk_is_told(tmp_path: Path, which: int) -> None:
     with pytest.raises(ConfigurationError, match=r"work.*No space left.*start again") as caught:
         find(work, universe, universe[::-1])
     assert caught.value.returns, "the peer is to wait"
-    assert work.journal.storage.size(places.PLACES) is None
+    assert work.journal.storage.size(ranks_module.RANKS) is None

@@ -15,7 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.psu.sorted_streams import Ascent, in_chunks, in_step, union_of, union_size
+from florist.common.psu.sorted_streams import (
+    AscendingCheck,
+    in_chunks,
+    in_step,
+    union_of,
+    union_size,
+)
 from florist.common.storage.external_sorter import rows_in_room, rows_on_disk, sorting
 from florist.common.storage.files import FolderStorage, MemoryStorage
 
@@ -214,6 +220,6 @@ def test_even_chunks(values: list[bytes], sizes: list[int], size: int) -> None:
 @given(rows(), block_sizes, st.booleans())
 def test_ascent(values: list[bytes], sizes: list[int], is_sorted: bool) -> None:  # noqa: FBT001
     values = sorted(set(values)) if is_sorted else values
-    ascent = Ascent()
+    ascent = AscendingCheck()
     seen = [ascent.accepts(block) for block in stream(values, sizes)]
     assert all(seen) is (values == sorted(set(values)))

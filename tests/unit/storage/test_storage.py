@@ -99,7 +99,7 @@ def test_disk_is_checked_in_advance(tmp_path: Path) -> None:
         storage.require(disk_needed(WIDTH, 1000, 10**15, LIMIT))
 
 
-def test_the_disk_for_the_places_is_counted() -> None:
+def test_the_disk_for_the_ranks_is_counted() -> None:
     """If the peer's set is small, the sorts at the end are the largest."""
     kept = 10**6 * (4 * WIDTH + 8)
     assert disk_needed(WIDTH, 10**6, 0, LIMIT) == kept + 10**6 * (WIDTH + 8 + 16)
@@ -135,10 +135,7 @@ def test_a_journal_is_found_again(storage: Storage) -> None:
     assert (again.token, again.sealed, again.peer_size) == (b"\2" * 32, b"sealed", 7)
     assert again.drop_unsound()
     assert again.finished == [STEP, Step.PASSIVE_HASHING]
-    outcome = again.outcome(STEP)
-    assert isinstance(outcome, StoredSet)
-    assert outcome.is_sound
-    assert again.outcome(Step.PASSIVE_HASHING) == 7
+    assert again.stored_result(STEP).is_sound
 
 
 def test_a_journal_of_another_union_is_none(storage: Storage) -> None:
