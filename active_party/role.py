@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from florist.common.core.progress import StepProgress
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
     from florist.common.transport.channel import Channel, Link

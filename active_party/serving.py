@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import ActiveBundle
     from florist.common.serving.served_table import ServedTable
     from florist.common.settings.agreement import ServingAgreement
-    from florist.common.settings.config import PartyConfig, Serving
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.settings.serving import Serving
     from florist.common.stages.observe import ServiceWatch
     from florist.common.transport.messages import Data, PredictionRequest, ServingOffer
 

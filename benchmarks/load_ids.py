@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from florist.common.data.id_check import fingerprint
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_ids, read_table
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.experiments.click_data import (
     CATEGORICAL,
     ID_COLUMN,

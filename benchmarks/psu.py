@@ -42,7 +42,7 @@ from florist.cli.ports import free_port
 from florist.common.groups import make_group
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import IdSample
 
 if TYPE_CHECKING:

@@ -28,14 +28,14 @@ from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table
 from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.training.history import EpochFigures, History
 from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 ID = "LoanNr_ChkDgt"
 CASE = Path(__file__).parents[1] / "docs" / "cases" / "sba-loans"

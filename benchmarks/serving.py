@@ -43,7 +43,8 @@ from florist.common.core.progress import NoProgress
 from florist.common.data.tables import read_table, rows_without_ids
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import ServingLimits, load_config
+from florist.common.settings.loader import load_config
+from florist.common.settings.serving import ServingLimits
 from florist.common.stages.align import align
 from florist.common.stages.train import train
 from florist.common.transport.credentials import Credentials
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")

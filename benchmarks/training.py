@@ -51,7 +51,7 @@ from florist.common.data.tables import read_table
 from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.agreement import TrainingAgreement
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages.train import train
 from florist.common.training.blocks import Wire
 from florist.common.training.models import make_active, make_bottom
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.core.roles import RoleName
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")

@@ -24,7 +24,7 @@ from florist.common.core.roles import RoleName
 from florist.common.data.tables import read_table, read_table_ids
 from florist.common.evaluation.metric_names import METRICS
 from florist.common.session.run_directory import Alignment, RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.experiments.demo_baselines import Comparison, compare
 from florist.experiments.sample_data import ClickSample
 from florist.experiments.truth import true_figures

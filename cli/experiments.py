@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from florist.cli.console import LogFormat, set_up_output
-from florist.common.settings.config import Table as TableFile
+from florist.common.settings.data import Table as TableFile
 from florist.experiments.claims import check_all
 from florist.experiments.recipes import RECIPES, SCALES, all_conditions, chosen
 

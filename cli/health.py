@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import printable
-from florist.common.settings.config import load_config, split_address
+from florist.common.settings.addresses import split_address
+from florist.common.settings.loader import load_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from florist.cli.templates import party_config_text
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.config import Tls, split_address
+from florist.common.settings.addresses import split_address
+from florist.common.settings.network import Tls
 from florist.common.transport.certificates import create_authority, issue
 from florist.experiments.sample_data import evaluation_path, held_out_path
 

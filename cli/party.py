@@ -16,14 +16,14 @@ from florist.cli.stop_signals import stop_signals
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import STAGES, Stage, StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages.align import align
 from florist.common.stages.observe import observing
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
     from florist.common.core.progress import Progress
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.observe import Watch
 
 

@@ -20,7 +20,8 @@ from florist.common.psu.limits import disk_needed
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PREFLIGHT, Patience, Session, make_hello
 from florist.common.session.stage_state import Stage
-from florist.common.settings.config import load_config, split_address
+from florist.common.settings.addresses import split_address
+from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.certificates import inspect
 from florist.common.transport.credentials import NotYet
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from florist.common.settings.agreement import Normalisation
-    from florist.common.settings.config import PartyConfig, Table
+    from florist.common.settings.data import Table
+    from florist.common.settings.party_config import PartyConfig
 
 #: Seconds that the address is given to answer.
 ANSWER = 5.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 from florist.cli.templates import yaml_value
-from florist.common.settings.config import Key, describe_keys
+from florist.common.settings.keys import Key, describe_keys
+from florist.common.settings.party_config import PartyConfig
 
 _BEFORE = """\
 # Configuration
@@ -58,7 +59,7 @@ called. How many, and the first few, is told to this party only.
 
 def page() -> str:
     """The whole text of `docs/configuration.md`."""
-    keys = list(describe_keys())
+    keys = list(describe_keys(PartyConfig))
     optional_sections = {key.path for key in keys if key.is_section and key.optional}
     rows = [
         _row(key, "required in it" if key.path[:-1] in optional_sections else "required")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from florist.common.settings.config import load_section
+from florist.common.settings.loader import load_section
 from florist.experiments.grid import GridConfig, run_trials
 from florist.experiments.results import write_tidy
 from florist.experiments.summary import leak_table, utility_table

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import yaml
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.config import describe_keys, parse_config
+from florist.common.settings.keys import describe_keys
+from florist.common.settings.loader import parse_config
+from florist.common.settings.party_config import PartyConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from florist.common.core.roles import RoleName
-    from florist.common.settings.config import Tls
+    from florist.common.settings.network import Tls
 
 _WIDTH = 92
 
@@ -74,7 +76,7 @@ def _heading(role: RoleName, name: str, peer: str) -> Iterator[str]:
 
 
 def _body(values: dict[str, object]) -> Iterator[str]:
-    keys = list(describe_keys())
+    keys = list(describe_keys(PartyConfig))
     if unknown := values.keys() - {key.dotted for key in keys if not key.is_section}:
         raise ConfigurationError(f"{min(unknown)}: unknown key")
     left_out = ""

@@ -17,7 +17,7 @@ from florist.cli.preflight import check_all, print_findings
 from florist.cli.show import describe, describe_evaluation, describe_training
 from florist.common.core.errors import FloristError, as_florist_error
 from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
 from florist.experiments.sample_data import ClickSample
 

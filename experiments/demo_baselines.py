@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.training.history import EpochFigures, History
 from florist.experiments.methods import METHODS
 from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.session.run_directory import RunDirectory
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.experiments.click_data import ClickData, Split
     from florist.experiments.sample_data import ClickSample
 

@@ -20,8 +20,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic import field_validator as check_field
 
 from florist.common.core.errors import ConfigurationError, FloristError
-from florist.common.settings.agreement import Section
-from florist.common.settings.config import PreprocessingSettings
+from florist.common.settings.data import PreprocessingSettings
+from florist.common.settings.section import Section
 from florist.common.settings.training import Model
 from florist.experiments.methods import METHODS, Method
 from florist.experiments.people import PeopleSettings, load_people

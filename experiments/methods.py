@@ -17,9 +17,9 @@ from florist.common.core.registry import Registry
 from florist.common.settings.agreement import (
     FeatureStrategyName,
     LabelStrategyName,
-    Section,
     TrainingAgreement,
 )
+from florist.common.settings.section import Section
 
 #: Who is trained on: the union, as by both parties; everybody; or those whom both have.
 Who = Literal["union", "everybody", "shared"]

@@ -15,8 +15,8 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import RawTable, read_table
-from florist.common.settings.agreement import Section
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
+from florist.common.settings.section import Section
 from florist.experiments import click_data
 from florist.experiments.simulation import World
 

@@ -24,7 +24,7 @@ from florist.experiments.paper_figures import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from florist.common.settings.config import Scaling
+    from florist.common.settings.data import Scaling
 
 DATASETS: tuple[DatasetName, ...] = get_args(DatasetName)
 

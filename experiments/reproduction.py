@@ -12,7 +12,7 @@ import numpy as np
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.release import RELEASE
 from florist.common.core.text import quoted
-from florist.common.settings.config import Table
+from florist.common.settings.data import Table
 from florist.common.training.history import EpochFigures
 from florist.experiments.explanations import DataFacts
 from florist.experiments.grid import Failure, run_trials

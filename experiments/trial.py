@@ -23,8 +23,9 @@ from florist.common.audit import statistics
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.spectral import spectral_auc
 from florist.common.evaluation import metrics
-from florist.common.settings.agreement import Section, TrainingAgreement
-from florist.common.settings.config import PreprocessingSettings, Scaling
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.data import PreprocessingSettings, Scaling
+from florist.common.settings.section import Section
 from florist.common.settings.training import Model, Optimiser
 from florist.experiments.learned_attacks import LearnedAttack
 from florist.experiments.methods import Method

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from florist.common.core.errors import ConfigurationError, FloristError, TransportError
 from florist.common.serving.private_files import private_file
-from florist.common.settings.config import split_address
+from florist.common.settings.addresses import split_address
 from florist.common.stages.observe import NOBODY
 from florist.common.training.devices import set_threads
 from florist.common.transport.grpc_prediction_client import PeerBusy
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from florist.common.settings.config import Http, PartyConfig
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.settings.serving import Http
     from florist.common.stages.observe import ServiceWatch
 
 log = logging.getLogger("florist.serving")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.data.table_files import TableFile
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 log = logging.getLogger("florist.predict")
 

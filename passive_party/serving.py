@@ -29,7 +29,7 @@ from florist.common.serving.served_table import load_served_table
 from florist.common.serving.serving_handshake import check_offers, make_offer
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.training.blocks import Wire
 from florist.common.transport.grpc_prediction_client import PredictionLine
 from florist.common.transport.messages import PredictionRequest
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import PassiveBundle
     from florist.common.data.features import Features
     from florist.common.data.tables import FeatureColumns
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.messages import PredictionReply, ServingTerms
 
     Probabilities = npt.NDArray[np.float32]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from florist.common.audit.statistics import Estimate
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.training import AuditSettings
+from florist.common.settings.audit import AuditSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

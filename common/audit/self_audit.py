@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from florist.common.audit.findings import Excess, Scope
     from florist.common.audit.recorder import Sighting
     from florist.common.core.roles import RoleName
-    from florist.common.settings.training import AuditSettings
+    from florist.common.settings.audit import AuditSettings
     from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.schedule import Schedule
     from florist.common.training.training_data import TrainingData

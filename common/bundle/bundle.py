@@ -28,7 +28,8 @@ from florist.common.core.release import RELEASE
 from florist.common.core.roles import RoleName
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.session.exchange import exchange
-from florist.common.settings.agreement import Agreement, Section
+from florist.common.settings.agreement import Agreement
+from florist.common.settings.section import Section
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture, When
 from florist.common.training.models import ActiveModel, BottomModel, make_half_model

@@ -38,7 +38,7 @@ from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.session import Patience, Session, make_hello
-from florist.common.settings.config import Tls
+from florist.common.settings.network import Tls
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import unpacked_ids
 from florist.common.transport.channel import Traffic
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from florist.common.psu.ranks import StoredRanks
     from florist.common.psu.stored_sets import ArrivingSet
     from florist.common.psu.union_runner import UnionRole
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 #: Seconds for the peer's branch to come: it was sent at the same moment.
 CONNECT = 30.0

@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.settings.config import split_address
+from florist.common.settings.addresses import split_address
 from florist.common.transport.messages import UnionBranches
 
 if TYPE_CHECKING:

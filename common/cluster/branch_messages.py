@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from florist.common.cluster.branch_progress import StepState
 from florist.common.psu.alignment import Sizes
 from florist.common.session.run_directory import TableName
-from florist.common.settings.config import PartyConfig, Tls
+from florist.common.settings.party_config import PartyConfig
 from florist.common.transport.messages import Step
+
+if TYPE_CHECKING:
+    from florist.common.settings.network import Tls
 
 
 class _BranchMessage(BaseModel):

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
     from florist.common.psu.union_runner import UnionRunner
-    from florist.common.settings.config import ComputeSettings, PartyConfig
+    from florist.common.settings.compute import ComputeSettings
+    from florist.common.settings.party_config import PartyConfig
 
 
 def make_union_runner(config: PartyConfig, group: Group, *, plaintext: bool) -> UnionRunner:

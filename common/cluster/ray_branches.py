@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from florist.common.cluster.branch_calls import Signature, Signatures
     from florist.common.cluster.branch_messages import BranchOrder
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 log = logging.getLogger("florist.align")
 

@@ -22,3 +22,9 @@ def quoted_few(texts: Sequence[object], limit: int) -> str:
     """The first `limit`, and how many more there are."""
     shown = ", ".join(quoted(str(text)) for text in texts[:limit])
     return shown if len(texts) <= limit else f"{shown} and {len(texts) - limit:,} more"
+
+
+def abbreviated(value: object, limit: int = 60) -> str:
+    """The `repr` of a value, cut after `limit` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -32,8 +32,8 @@ from florist.common.core.text import quoted, quoted_few
 from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.features import Features
 from florist.common.data.tables import FeatureColumns
-from florist.common.settings.agreement import Section
-from florist.common.settings.config import PreprocessingSettings
+from florist.common.settings.data import PreprocessingSettings
+from florist.common.settings.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.data.tables import RawTable
-    from florist.common.settings.config import Scaling
+    from florist.common.settings.data import Scaling
 
     Lookup = Callable[[pa.ChunkedArray], npt.NDArray[np.int32]]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from florist.common.data.tables import FeatureColumns, RawTable
-    from florist.common.settings.config import PreprocessingSettings
+    from florist.common.settings.data import PreprocessingSettings
 
 #: So many counts may wait to be added up, or as many as there are different categories.
 _WAITING = 1 << 20

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.data.tables import RawTable
     from florist.common.settings.agreement import Normalisation
-    from florist.common.settings.config import PreprocessingSettings, Table
+    from florist.common.settings.data import PreprocessingSettings, Table
     from florist.common.storage.id_column import IdColumn
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from florist.common.data.id_check import IdFacts
     from florist.common.settings.agreement import Normalisation
-    from florist.common.settings.config import Table
+    from florist.common.settings.data import Table
     from florist.common.storage.files import Storage
 
 #: Read at once where it does not matter how many.

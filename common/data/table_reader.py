@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from florist.common.data.tables import RawTable
-    from florist.common.settings.config import Columns, Table
+    from florist.common.settings.data import Columns, Table
 
 #: Values of a part: some tens of megabytes of text, and enough for Arrow to be fast.
 _VALUES = 1 << 20

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from florist.common.data.table_files import TableFile
     from florist.common.settings.agreement import Normalisation
-    from florist.common.settings.config import Columns, Table
+    from florist.common.settings.data import Columns, Table
 
 #: What `strip` removes. Listed, because libraries' Unicode tables change with their releases, and
 #: both parties must get the same bytes.

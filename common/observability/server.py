@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from florist.common.core.errors import ConfigurationError
 from florist.common.observability.metrics import Metrics
 from florist.common.observability.status_page import SCRIPT, page, style
-from florist.common.settings.config import split_address
+from florist.common.settings.addresses import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

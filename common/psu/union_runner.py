@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from florist.common.psu.sealed_keys import SecretsInMemory
     from florist.common.session.run_directory import TableName
     from florist.common.session.session import Session
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.storage.id_column import Ids
     from florist.common.transport.channel import Link
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from florist.common.audit.findings import AuditRecord, Figures, Finding, Scope, Verdict
     from florist.common.audit.statistics import Estimate
     from florist.common.reports.html import Html
-    from florist.common.settings.training import AuditSettings
+    from florist.common.settings.audit import AuditSettings
 
 HEADS = ("attack", "over", "folded AUC", "TPR at 1% FPR", "")
 SCOPES: dict[Scope, str] = {"epochs": "all epochs", "batches": "last batches"}

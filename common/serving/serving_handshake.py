@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from florist.common.bundle.bundle import BundleMismatch
 from florist.common.core.errors import AgreementMismatch, ConfigurationError
 from florist.common.core.release import RELEASE
-from florist.common.settings.agreement import differences
+from florist.common.settings.agreement_differences import differences
 from florist.common.transport.messages import BundleOffer, ServingOffer
 
 if TYPE_CHECKING:

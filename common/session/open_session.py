@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.session.stage_state import Stage
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.channel import Link
 
 log = logging.getLogger("florist.session")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from florist.common.session.open_session import ConnectingRole
     from florist.common.session.session import Session
     from florist.common.session.stage_state import Stage
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 log = logging.getLogger("florist.survival")
 

@@ -26,7 +26,7 @@ from florist.common.core.errors import (
 )
 from florist.common.core.text import printable
 from florist.common.session.stage_state import STAGES
-from florist.common.settings.agreement import differences
+from florist.common.settings.agreement_differences import differences
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.messages import (
     PROTOCOL_VERSION,

@@ -1,18 +1,13 @@
-"""The part of the configuration on which both parties must agree, and how they compare it."""
+"""Section `agreement`: the settings that must be the same at both parties."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from florist.common.core.errors import ProtocolViolation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from florist.common.settings.section import Section
 
 GroupName = Literal["x25519", "modp2048", "modp3072"]
 Normalisation = Literal["none", "strip", "strip-lower"]
@@ -24,28 +19,6 @@ WireType = Literal["float32", "bfloat16", "float16"]
 StandIns = Literal["once", "repeated"]
 PassiveLearns = Literal["figures", "nothing"]
 CalibrationTime = Literal["none", "train", "test"]
-
-#: Bounds on a peer's agreement, far above any that a release writes.
-MAX_TEXT = 64 * 1024
-MAX_FIELDS = 256
-MAX_DEPTH = 8
-
-_SHOWN = 60
-_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: A JSON string that reads as one without its quotes.
-_PLAIN = re.compile(r'"(?!(?:true|false|null)")[A-Za-z][A-Za-z0-9_.-]*"')
-
-
-class Section(BaseModel):
-    """A group of keys in a configuration: unknown keys and near-miss types are refused."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
-    )
-
-    #: Keys that an earlier release named differently: old dotted path -> new dotted path. Read from
-    #: the class that is loaded from a file (`PartyConfig`, for example), not from its sections.
-    renamed_keys: ClassVar[Mapping[str, str]] = {}
 
 
 class SyntheticLabels(Section):
@@ -227,69 +200,3 @@ class Agreement(Section):
         """The one JSON text of this agreement: sorted keys, no white space, ASCII."""
         values = self.model_dump(mode="json")
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def differences(ours: str, theirs: str) -> list[str]:
-    """Compare two canonical agreements: a line per field that differs, sorted; empty if none does.
-
-    Lists are compared whole. `theirs` is not trusted: what is shown of it is short, printable
-    ASCII.
-
-    Raises:
-        ProtocolViolation: the peer's text is no agreement of any release.
-    """
-    here, there = _fields(ours), _fields(theirs)
-    return [
-        f"agreement.{key}: {_shown(here.get(key))} here, {_shown(there.get(key))} at the peer"
-        for key in sorted(here.keys() | there.keys())
-        if here.get(key) != there.get(key)
-    ]
-
-
-def _fields(text: str) -> dict[str, str]:
-    """Dotted key to the value's JSON text, which keeps apart what Python does not: 1, 1.0, true."""
-    if len(text) > MAX_TEXT:
-        raise ProtocolViolation(f"the peer's agreement is longer than {MAX_TEXT} characters")
-    try:
-        values = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-        if not isinstance(values, dict):
-            raise ProtocolViolation("the peer's agreement is not a JSON object")
-        fields = dict(_leaves(values, ()))
-    except (ValueError, RecursionError):
-        # The parser's own message quotes the peer's text; ours does not.
-        raise ProtocolViolation("the peer's agreement is not valid JSON") from None
-    if len(fields) > MAX_FIELDS:
-        raise ProtocolViolation(f"the peer's agreement has more than {MAX_FIELDS} fields")
-    return fields
-
-
-def _leaves(values: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    if len(above) >= MAX_DEPTH:
-        raise ProtocolViolation(f"the peer's agreement is nested deeper than {MAX_DEPTH} levels")
-    for key, value in values.items():
-        path = (*above, key)
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, path)
-        else:
-            yield ".".join(path), json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ProtocolViolation("the peer's agreement has a key twice")
-    if not all(_KEY.fullmatch(key) for key in values):
-        raise ProtocolViolation("the peer's agreement has a key that is no field name")
-    return values
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-def _shown(value: str | None) -> str:
-    """A JSON text (ASCII, control characters escaped), cut short; simple strings unquoted."""
-    if value is None:
-        return "not known"
-    text = value[1:-1] if _PLAIN.fullmatch(value) else value
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

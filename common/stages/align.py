@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from florist.common.session.run_directory import TableName
     from florist.common.session.session import Session
     from florist.common.session.stage_state import StageOptions
-    from florist.common.settings.config import PartyConfig, Table
+    from florist.common.settings.data import Table
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
     from florist.common.storage.id_column import Ids
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import Progress
     from florist.common.observability.status import Status
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
 
 log = logging.getLogger("florist.observability")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from florist.common.session.session import Session
     from florist.common.session.stage_state import StageOptions
     from florist.common.settings.agreement import TrainingAgreement
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
     from florist.common.stages.training_session import Trained
     from florist.common.training.history import History

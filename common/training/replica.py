@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import torch
 
-from florist.common.settings.agreement import Section, TrainingAgreement
+from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.section import Section
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.devices import deterministic

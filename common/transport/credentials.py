@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import grpc
 
 from florist.common.core.errors import ConfigurationError, TransportError
-from florist.common.settings.config import split_address
+from florist.common.settings.addresses import split_address
 from florist.common.transport import certificates
 
 if TYPE_CHECKING:

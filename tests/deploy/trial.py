@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
 from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
 from tests.deploy.shell import CommandFailed, run, try_run
 from tests.deploy.stand_ins import ROOT

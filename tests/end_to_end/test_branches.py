@@ -25,7 +25,7 @@ from florist.common.core.progress import NoProgress
 from florist.common.data.table_ids import TableIds
 from florist.common.psu import partitions
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages import align as align_stage
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.messages import Step
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.experiments.sample_data import Sample
 
 KINDS = {"active": ACTIVE, "passive": PASSIVE}

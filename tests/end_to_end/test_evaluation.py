@@ -25,7 +25,7 @@ from florist.common.data.labels import read_labels
 from florist.common.data.tables import read_ids, read_table
 from florist.common.evaluation import metrics
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages import evaluate as evaluate_stage
 from florist.common.stages.evaluate import evaluate
 from florist.common.transport.channel import CONTROL

@@ -15,7 +15,7 @@ from florist.common.core.progress import LineProgress
 from florist.common.psu import keys as keys_module
 from florist.common.psu.keys import Keys
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages.align import align
 from florist.passive_party.role import PASSIVE
 from tests.support.parties import ROLES, SMALL, Workspace

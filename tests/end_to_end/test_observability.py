@@ -18,7 +18,7 @@ from florist.cli.ports import free_port
 from florist.cli.tool import app
 from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages.align import align
 from florist.common.stages.observe import observing
 from florist.passive_party.role import PASSIVE

@@ -19,7 +19,7 @@ from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages import align as align_stage
 from florist.common.storage.files import FolderStorage
 from florist.experiments.sample_data import IdSample

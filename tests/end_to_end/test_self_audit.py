@@ -24,7 +24,7 @@ from florist.common.audit.findings import AuditRecord
 from florist.common.core.errors import FloristError, PeerFailed, StoppedByPolicy
 from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
 from florist.common.stages.align import align
 from florist.common.stages.train import train

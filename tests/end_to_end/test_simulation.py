@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.training.history import History
 from florist.experiments.simulation import (
     Holdings,

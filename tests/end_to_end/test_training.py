@@ -31,7 +31,7 @@ from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_ids
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
 from florist.common.stages.align import align
 from florist.common.stages.train import train

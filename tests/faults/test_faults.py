@@ -24,7 +24,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.transport.certificates import create_authority, issue
 from tests.faults.lab import ADDRESSES, Lab, Quality, enter, unavailable
 from tests.support.parties import (

@@ -33,9 +33,11 @@ from florist.common.psu.union_handshake import open_union
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
 from florist.common.session.session import Patience, PeerOnlyChecks, Session, make_hello
-from florist.common.settings.agreement import Agreement, differences
-from florist.common.settings.config import PreprocessingSettings, load_config
-from florist.common.settings.training import AuditSettings
+from florist.common.settings.agreement import Agreement
+from florist.common.settings.agreement_differences import differences
+from florist.common.settings.audit import AuditSettings
+from florist.common.settings.data import PreprocessingSettings
+from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage, MemoryStorage
 from florist.common.training.blocks import Wire
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore

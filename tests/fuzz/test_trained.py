@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from florist.common.bundle.bundle import load_bundle
 from florist.common.core.errors import FloristError, ProtocolViolation
-from florist.common.settings.config import Http
+from florist.common.settings.serving import Http
 from florist.common.transport.messages import PredictionReply
 from florist.passive_party import http_connection
 from florist.passive_party import http_service as service_module

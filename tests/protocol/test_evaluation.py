@@ -22,7 +22,7 @@ from florist.common.evaluation.parts import EVALUATION, EvaluationParts
 from florist.common.evaluation.stand_ins import most_stand_ins, random_rows, row_of_each
 from florist.common.psu.alignment import Sizes
 from florist.common.settings.agreement import Agreement, EvaluationAgreement
-from florist.common.settings.config import PreprocessingSettings
+from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture
 from florist.common.synthetic.membership import Membership

@@ -12,7 +12,7 @@ from florist.common.cluster.branch_messages import BranchOrder
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
 
 
 @dataclass

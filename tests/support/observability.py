@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import Estimate
 from florist.common.observability.status import About, Status
-from florist.common.settings.training import AuditSettings
+from florist.common.settings.audit import AuditSettings
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import EpochFigures, History
 from florist.common.training.loop import Run

@@ -21,7 +21,7 @@ from florist.cli.ports import free_port
 from florist.common.data.tables import read_ids
 from florist.common.psu.alignment import Sizes
 from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import ClickSample, IdSample
 from tests.support.ideal_union import is_ideal
 

@@ -16,7 +16,8 @@ from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import Serving, load_config
+from florist.common.settings.loader import load_config
+from florist.common.settings.serving import Serving
 from florist.common.stages.align import align
 from florist.common.stages.train import train
 from florist.experiments import click_data
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
     from florist.common.data.tables import RawTable
-    from florist.common.settings.config import PartyConfig
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.grpc_prediction_server import PredictionServer
 
 #: Columns that the active party has in `SharedColumns`.

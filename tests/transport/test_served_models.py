@@ -17,7 +17,8 @@ from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import RawTable
 from florist.common.serving.serving_handshake import make_offer
 from florist.common.settings.agreement import Agreement, TrainingAgreement
-from florist.common.settings.config import PreprocessingSettings, Serving
+from florist.common.settings.data import PreprocessingSettings
+from florist.common.settings.serving import Serving
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture
 from florist.common.training.models import make_agreed_active, make_bottom

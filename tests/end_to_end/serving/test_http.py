@@ -19,7 +19,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.config import Http
+from florist.common.settings.serving import Http
 from florist.passive_party.http_service import http_service
 from tests.support.links import free_address
 from tests.support.serving import client_of, halves, service, table_of, whole_model

@@ -20,7 +20,7 @@ from florist.common.audit.findings import (
 )
 from florist.common.audit.statistics import Estimate, evaluate
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
-from florist.common.settings.training import AuditSettings
+from florist.common.settings.audit import AuditSettings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import RawTable
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.agreement import Agreement
-from florist.common.settings.config import PreprocessingSettings
+from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture, model_output
 from florist.common.training.models import make_agreed_active, make_bottom

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from florist.cli.init import Names, write_first_files
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 
 if TYPE_CHECKING:
     from pathlib import Path

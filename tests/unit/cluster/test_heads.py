@@ -52,7 +52,7 @@ from florist.common.psu import partitions
 from florist.common.psu.hashed_ids import DUMMY_BYTES
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from florist.common.storage.files import MemoryStorage
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.channel import Traffic

@@ -14,7 +14,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import FeatureColumns, RawTable, read_table, read_table_ids
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.settings.formats import AVAZU, CRITEO
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ CHILD = """
 import sys, threading
 from pathlib import Path
 import numpy as np
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.storage.files import FolderStorage

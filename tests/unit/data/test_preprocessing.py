@@ -21,7 +21,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data import preprocessing as module
 from florist.common.data.preprocessing import VERSION, Preprocessing
 from florist.common.data.tables import FeatureColumns, RawTable, read_table
-from florist.common.settings.config import PreprocessingSettings, Scaling, Table
+from florist.common.settings.data import PreprocessingSettings, Scaling, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.column_values import MISSING
 from florist.common.data.tables import FeatureColumns, RawTable, read_ids, read_table
-from florist.common.settings.config import Table
+from florist.common.settings.data import Table
 
 COLUMNS = ("id", "age", "city", "zip", "y")
 ROWS = (

@@ -28,7 +28,7 @@ from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing, Vocabulary
 from florist.common.data.scan_table import scan_table
 from florist.common.data.tables import read_table
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.storage.files import FolderStorage, MemoryStorage
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from florist.common.data.scan_table import scan_table
 from florist.common.data.table_files import TextLayout, open_table
 from florist.common.data.table_ids import TableIds
 from florist.common.data.tables import read_table
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.storage.files import MemoryStorage
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from florist.common.data import id_check, table_ids
 from florist.common.data.id_check import Fingerprint, IdCheck, fingerprint
 from florist.common.data.table_ids import TableIds
 from florist.common.data.tables import read_table_ids
-from florist.common.settings.config import Table
+from florist.common.settings.data import Table
 from florist.common.settings.formats import ROW_NUMBER
 from florist.common.storage.external_sorter import sorting
 from florist.common.storage.files import FolderStorage, MemoryStorage

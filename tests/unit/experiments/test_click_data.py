@@ -18,7 +18,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import FeatureColumns, read_table
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.experiments.click_data import (
     CARDINALITIES,
     CATEGORICAL,

@@ -19,7 +19,7 @@ import florist.cli
 from florist.cli import tool
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
-from florist.common.settings.config import load_section, parse_section
+from florist.common.settings.loader import load_section, parse_section
 from florist.experiments import grid
 from florist.experiments.grid import GridConfig, run_trials
 from florist.experiments.results import ResultStore, tidy

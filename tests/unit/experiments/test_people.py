@@ -10,7 +10,7 @@ import pytest
 from pyarrow import csv
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.config import PreprocessingSettings, Table
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.experiments import click_data
 from florist.experiments.people import Generated, PeopleSettings, Split, load_people
 

@@ -15,7 +15,7 @@ from florist.common.core.errors import PeerLost
 from florist.common.observability.log_tail import LINES, WIDTH, LogTail
 from florist.common.observability.status import Status
 from florist.common.observability.training_watch import steps_done
-from florist.common.settings.training import AuditSettings
+from florist.common.settings.audit import AuditSettings
 from florist.common.training.history import EpochFigures
 from florist.common.training.schedule import Schedule
 from florist.common.transport.in_memory import linked_pair

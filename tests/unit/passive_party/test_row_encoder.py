@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import RawTable, rows_without_ids
-from florist.common.settings.config import PreprocessingSettings, Scaling
+from florist.common.settings.data import PreprocessingSettings, Scaling
 from florist.passive_party.row_encoder import BadRow, RowEncoder
 
 CITIES = ["Bern", "Chur", "Bern", "", "Genève", "Chur", "7"]

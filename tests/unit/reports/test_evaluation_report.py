@@ -16,7 +16,7 @@ from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
 from florist.common.reports.evaluation_report import EvaluationReport, render
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
-from florist.common.settings.config import load_config
+from florist.common.settings.loader import load_config
 from tests.support.parties import QuickClicks, Workspace
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from florist.common.reports.training_report import (
     render,
 )
 from florist.common.settings.agreement import Agreement
-from florist.common.settings.training import AuditSettings
+from florist.common.settings.audit import AuditSettings
 from florist.common.training.history import FEWEST, CalibrationPoints, EpochFigures, History
 
 STEPS = 15_000

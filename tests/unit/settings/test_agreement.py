@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.settings.agreement import (
+from florist.common.settings.agreement import Agreement
+from florist.common.settings.agreement_differences import (
     MAX_DEPTH,
     MAX_FIELDS,
     MAX_TEXT,
-    Agreement,
     differences,
 )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from florist.common.settings.agreement import differences
-from florist.common.settings.config import load_config
+from florist.common.settings.agreement_differences import differences
+from florist.common.settings.loader import load_config
 
 CASES = Path(__file__).parents[3] / "docs" / "cases"
 

@@ -14,22 +14,17 @@ from hypothesis import strategies as st
 from florist.cli.reference import page
 from florist.cli.templates import party_config_text, yaml_value
 from florist.common.core.errors import ConfigurationError
+from florist.common.settings.addresses import split_address
 from florist.common.settings.agreement import Agreement
-from florist.common.settings.config import (
-    AlignmentSettings,
-    ComputeSettings,
-    EngineName,
-    PartyConfig,
-    PreprocessingSettings,
-    Table,
-    Timeouts,
-    Tls,
-    describe_keys,
-    load_config,
-    parse_config,
-    split_address,
-)
+from florist.common.settings.alignment import AlignmentSettings
+from florist.common.settings.compute import ComputeSettings, EngineName
+from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.settings.formats import AVAZU, CRITEO
+from florist.common.settings.keys import describe_keys
+from florist.common.settings.loader import load_config, parse_config
+from florist.common.settings.network import Tls
+from florist.common.settings.party_config import PartyConfig
+from florist.common.settings.timeouts import Timeouts
 
 MINIMAL: dict[str, Any] = {
     "party": {"name": "clinic", "peer": "bank"},
@@ -249,15 +244,15 @@ def test_features_by_name() -> None:
         ),
         ({"numeric": None}, "numeric: must be `auto` or a list of columns, such as [age, city], n"),
         ({"numeric": {"a": 1}}, "numeric: must be `auto` or a list of columns"),
-        ({"numeric": [7]}, "numeric: must list names of columns, not 7; put it in quotes"),
-        ({"categorical": ["a", ""]}, "categorical: must list names of columns, not ''; put it in"),
-        ({"numeric": ["a", "b", "a"]}, "numeric: names 'a' twice; keep one"),
+        ({"numeric": [7]}, "numeric: must list column names, not 7; put it in quotes"),
+        ({"categorical": ["a", ""]}, "categorical: must list column names, not ''; put it in"),
+        ({"numeric": ["a", "b", "a"]}, "numeric: lists 'a' twice; remove one"),
         (
             {"numeric": ["a"], "categorical": ["b", "a"]},
-            "categorical: 'a' is under numeric too; keep one",
+            "categorical: 'a' is also listed under numeric; keep one",
         ),
-        ({"categorical": ["id"]}, "categorical: 'id' is the ID or the label; take it out"),
-        ({"label": "y", "numeric": ["y"]}, "numeric: 'y' is the ID or the label; take it out"),
+        ({"categorical": ["id"]}, "categorical: 'id' is the ID or label column; remove it"),
+        ({"label": "y", "numeric": ["y"]}, "numeric: 'y' is the ID or label column; remove it"),
         ({"label": "id"}, "label: must differ from id_column, not 'id'"),
         ({"label": ""}, "label: must have at least 1 character"),
         ({"label": 5}, "label: must be text, not 5; put it in quotes"),
@@ -275,9 +270,12 @@ def test_features_by_name() -> None:
         ),
         (
             {"format": "criteo", "numeric": ["I1", "C1"]},
-            "numeric: 'C1' is no such column of this format; take it out",
+            "numeric: this format has no such column 'C1'; remove it",
         ),
-        ({"format": "criteo", "categorical": ["I1"]}, "categorical: 'I1' is no such column of th"),
+        (
+            {"format": "criteo", "categorical": ["I1"]},
+            "categorical: this format has no such column 'I1'",
+        ),
     ],
 )
 def test_tables_that_contradict_themselves(changes: dict[str, Any], expected: str) -> None:
@@ -545,7 +543,7 @@ def test_bad_addresses(address: str) -> None:
 
 
 def test_every_key_is_described_in_a_sentence_with_its_choices() -> None:
-    keys = list(describe_keys())
+    keys = list(describe_keys(PartyConfig))
     assert len({key.dotted for key in keys}) == len(keys) > 20
     for key in keys:
         assert key.meaning.endswith("."), key.dotted
@@ -587,7 +585,7 @@ def test_a_generated_file_has_every_key_at_its_default(tmp_path: Path, tls: Tls 
     )
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     left_out = {("data", "test"), ("data", "evaluation"), *([] if tls else [("network", "tls")])}
-    for key in describe_keys():
+    for key in describe_keys(PartyConfig):
         if key.path[:2] in left_out:
             continue
         value = written

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.settings.config import parse_config
+from florist.common.settings.loader import parse_config
 from florist.common.settings.renamed_keys import apply_renames
 
 RENAMED = {"old": "new", "a.b": "c.d.e", "a.x": "a.y"}

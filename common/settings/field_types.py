@@ -1,0 +1,32 @@
+"""Types that fields of several sections share: names, paths, durations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def _check_name(name: str) -> str:
+    if not _DNS_LABEL.fullmatch(name):
+        raise ValueError(
+            "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
+        )
+    return name
+
+
+def _resolve(path: Path, info: ValidationInfo) -> Path:
+    # A key pasted in place of its path would otherwise turn up in later messages.
+    if any(character < " " for character in str(path)):
+        raise ValueError("must be a path on one line")
+    folder = (info.context or {}).get("folder")
+    return path if folder is None else Path(folder) / path
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(_resolve)]
+Seconds = Annotated[float, Field(gt=0)]

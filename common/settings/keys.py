@@ -1,0 +1,66 @@
+"""The keys of a configuration, for error messages, generated files and the reference page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the configuration, or a section of keys."""
+
+    path: tuple[str, ...]
+    meaning: str
+    #: What it is when the file does not say; None without meaning where `required`.
+    default: object
+    required: bool
+    #: The values allowed, where they can be listed.
+    choices: tuple[str, ...]
+    is_section: bool
+
+    @property
+    def dotted(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be left out and is then not there at all."""
+        return not self.required and self.default is None
+
+    @property
+    def agreed(self) -> bool:
+        """Whether both parties must have the same value."""
+        return self.path[0] == "agreement"
+
+
+def describe_keys(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[Key]:
+    """Every section and key, in the order of the file; a section comes before its keys."""
+    for name, field in model.model_fields.items():
+        path = (*above, name)
+        section = _section(field)
+        yield Key(
+            path=path,
+            meaning=field.description or "",
+            default=None if field.is_required() else field.default,
+            required=field.is_required(),
+            choices=get_args(field.annotation) if get_origin(field.annotation) is Literal else (),
+            is_section=section is not None,
+        )
+        if section is not None:
+            yield from describe_keys(section, path)
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a field that holds keys, also when it is optional."""
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
