@@ -21,6 +21,7 @@ from florist.common.session.stage_state import STAGES as RUN_STAGES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from florist.common.audit.findings import AuditRecord
     from florist.common.core.roles import RoleName
     from florist.common.observability.log_tail import LogLine
     from florist.common.observability.training_watch import TrainingFigures
@@ -205,10 +206,10 @@ class Status:
                 self._peer_was_lost = link.failure is not None
             self._set_peer("lost" if self._peer_was_lost else "idle")
 
-    def train(self, run: Run) -> None:
-        """Follow this run, instead of one before."""
+    def train(self, run: Run, audit: AuditRecord | None = None) -> None:
+        """Follow this run and its self-audit, if any, instead of an earlier run."""
         with self._training_lock:
-            self._training = TrainingWatch(run)
+            self._training = TrainingWatch(run, audit)
 
     @contextmanager
     def serving(self, peer_is_up: Callable[[], bool] | None) -> Iterator[None]:

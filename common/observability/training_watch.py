@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.audit.findings import AuditRecord, verdict
+from florist.common.audit.findings import verdict
 from florist.common.observability.gauges import Curve
 
 if TYPE_CHECKING:
-    from florist.common.audit.findings import Figures, Scope, Verdict
+    from florist.common.audit.findings import AuditRecord, Figures, Scope, Verdict
     from florist.common.training.history import EpochFigures, History
     from florist.common.training.loop import Run
     from florist.common.training.schedule import Schedule
@@ -74,10 +74,11 @@ class TrainingFigures:
 class TrainingWatch:
     """Follows one run. Not safe for several readers at once."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, audit: AuditRecord | None = None) -> None:
+        """Follow `run` and, if the party audits itself, the record of its audits."""
         self._run = run
         self._losses = Curve()
-        self._audit = _AuditWatch(run.audit) if isinstance(run.audit, AuditRecord) else None
+        self._audit = None if audit is None else _AuditWatch(audit)
 
     def read(self) -> TrainingFigures:
         schedule, history = self._run.schedule, self._run.history

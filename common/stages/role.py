@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from florist.common.audit.findings import AuditRecord
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.core.roles import RoleName
     from florist.common.evaluation.evaluation import Evaluation
@@ -38,3 +39,5 @@ class Role:
     make_evaluator: Callable[
         [], Callable[[Any, EvaluationParts, Channel, StepProgress], Evaluation | None]
     ]
+    #: Called when a training run starts, with the record of its self-audit, if there is one.
+    on_run_start: Callable[[Run, AuditRecord | None], None] = lambda _run, _audit: None

@@ -105,6 +105,7 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
             },
             seed=config.training.seed,
             on_checkpoint=_watch(config, runs),
+            on_start=role.on_run_start,
             audit=AuditPlan(config.audit, AuditFolder(runs.audit)),
         )
         resumable(run_setup)

@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("florist.train")
 
 
-def _nothing(history: History) -> None:
-    """Nobody watches."""
+def _ignore_start(_run: Run, _audit: AuditRecord | None) -> None:
+    """The default when nobody observes the run."""
 
 
-def _go_on(done: int) -> None:
-    """Nobody audits."""
+def _ignore_checkpoint(_history: History) -> None:
+    """The default when nobody observes the run."""
+
+
+def _ignore_step(_done: int) -> None:
+    """The default when the party does not audit itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -52,7 +56,10 @@ class RunSetup:
     identity: dict[str, str]
     #: Fixed in experiments; None takes the operating system's randomness.
     seed: int | None = None
-    on_checkpoint: Callable[[History], None] = _nothing
+    #: Called before the first step, with the record of the self-audit, if there is one.
+    on_start: Callable[[Run, AuditRecord | None], None] = _ignore_start
+    #: Called after each checkpoint.
+    on_checkpoint: Callable[[History], None] = _ignore_checkpoint
     #: Whether and how we audit what we send; None for not at all.
     audit: AuditPlan | None = None
 
@@ -122,9 +129,10 @@ def train_with_peer(
         checkpoint_every=agreement.checkpoint_every,
         identity=run_setup.identity,
         on_checkpoint=run_setup.on_checkpoint,
-        after_step=audit.after_step if audit else _go_on,
-        audit=audit.record if audit else None,
+        after_step=audit.after_step if audit else _ignore_step,
     )
+    record = audit.record if audit else None
+    run_setup.on_start(run, record)
     half = make_half(half_setup, audit.watch(channel) if audit else channel, run)
     if checkpoint is None:
         run_setup.store.clear()
@@ -132,7 +140,7 @@ def train_with_peer(
         half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
     with closing(half), freed_memory.kept(), progress.step("training") as step:
         train(half, run, opened.first_step, step)
-    return Trained(half, run, audit.record if audit else None)
+    return Trained(half, run, record)
 
 
 def resumable(setup: RunSetup) -> ResumableRun | None:

@@ -68,7 +68,6 @@ def watched_role(role: Role, status: Status) -> Role:
         make = role.make_half()
 
         def make_watched(setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
-            status.train(run)
             return make(setup, TimedChannel(channel, status.waits), run)
 
         return make_watched
@@ -88,6 +87,7 @@ def watched_role(role: Role, status: Status) -> Role:
         role,
         connect=connect,
         make_half=make_half,
+        on_run_start=status.train,
         run_psu=run_psu,
         make_evaluator=make_evaluator,
     )

@@ -92,8 +92,6 @@ class Run:
     on_checkpoint: Callable[[History], None]
     #: Called after each step, once it is kept, with the number of steps done; may end the run.
     after_step: Callable[[int], None]
-    #: The record of our self-audit, if we audit; whoever shows it knows its type.
-    audit: object = None
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ABOUT = About("bank", "telco", "active", "1.2.3")
 
 
-def make_run(audit: AuditRecord | None = None) -> Run:
+def make_run() -> Run:
     """Two epochs of ten steps, none of them done."""
     return Run(
         schedule=Schedule(bytes(32), 100, 10, 2),
@@ -38,7 +38,6 @@ def make_run(audit: AuditRecord | None = None) -> Run:
         identity={},
         on_checkpoint=lambda _: None,
         after_step=lambda _: None,
-        audit=audit,
     )
 
 
@@ -49,13 +48,13 @@ def busy_status() -> Iterator[Status]:
     record.audits.append(
         Figures(10, "epochs", (Finding("spectral", Estimate(0.55, 0.53, 0.57), None),))
     )
-    run = make_run(record)
+    run = make_run()
     run.history.rows = 110
     run.history.losses += [0.7] * 11
     run.history.epochs.append(EpochFigures(0, 0.65, 0.72))
     status = Status(ABOUT, certificate_days=lambda: 12.5)
     next(iter(status.stages(["train", "evaluate"])))
-    status.train(run)
+    status.train(run, record)
     link, _ = linked_pair()
     link.traffic.count_sent(1000)
     link.traffic.count_received(2000)

@@ -174,7 +174,7 @@ def found(attack: str, auc: float) -> Finding:
 def test_the_self_audit_is_that_of_its_record() -> None:
     record = AuditRecord("active", AuditSettings(warn_above=0.6), 100)
     status = Status(ABOUT)
-    status.train(make_run(record))
+    status.train(make_run(), record)
     training = status.snapshot().training
     assert training is not None
     assert training.audit is None
