@@ -79,6 +79,10 @@ audit: $(TOOLS)/.installed
 sbom: $(STAMP) $(TOOLS)/.installed
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-format JSON --output-file sbom.json $(BIN)/python
 
+# The documentation site, in docs/_build/html. Broken links and pages that nothing links to are errors.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --fresh-env --quiet --nitpicky docs docs/_build/html
+
 demo: $(STAMP)
 	$(BIN)/florist demo
 
@@ -98,4 +102,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/psu.py --ids 131072 --json
 
 clean:
-	rm -rf $(VENV) .typecheck build *.egg-info demo-run
+	rm -rf $(VENV) .typecheck build dist docs/_build *.egg-info demo-run

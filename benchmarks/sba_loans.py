@@ -1,4 +1,4 @@
-"""A real case: a registry of guaranteed loans and the banks that lent; see docs/cases/sba-loans.
+"""A real case: a registry of guaranteed loans and the banks that lent; see docs/tutorial/sba-loans.
 
     python benchmarks/sba_loans.py prepare --source SBA_LOANS --out sba
     python benchmarks/sba_loans.py baselines --out sba
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from florist.common.settings.party_config import PartyConfig
 
 ID = "LoanNr_ChkDgt"
-CASE = Path(__file__).parents[1] / "docs" / "cases" / "sba-loans"
+CASE = Path(__file__).parents[1] / "docs" / "tutorial" / "sba-loans"
 
 
 # --- the parties' tables ---

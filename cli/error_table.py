@@ -1,6 +1,6 @@
-"""Writes `docs/errors.md` from the error types themselves.
+"""Writes `docs/reference/errors.md` from the error types themselves.
 
-`python -m florist.cli.error_table > docs/errors.md`
+`python -m florist.cli.error_table > docs/reference/errors.md`
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ and below it what to do. It then ends with an exit code, for a supervisor. The p
 of it as concerns both, and never a path, an ID or a setting that is not agreed. Finished stages are
 kept in every case; a stage is written whole or not at all.
 
-<!-- This page is generated: python -m florist.cli.error_table > docs/errors.md -->
+<!-- This page is generated: python -m florist.cli.error_table > docs/reference/errors.md -->
 
 | exit code | whose | error | what happened | what to do |
 |---|---|---|---|---|
@@ -41,7 +41,7 @@ error has its name (`error`), `whose` and `exit_code` as fields.
 
 
 def page() -> str:
-    """The whole text of `docs/errors.md`."""
+    """The whole text of `docs/reference/errors.md`."""
     return _BEFORE + "".join(_row(kind, depth) for kind, depth in error_types()) + _AFTER
 
 

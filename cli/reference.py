@@ -1,6 +1,6 @@
-"""Writes `docs/configuration.md` from the configuration's own descriptions.
+"""Writes `docs/reference/configuration.md` from the configuration's own descriptions.
 
-`python -m florist.cli.reference > docs/configuration.md`
+`python -m florist.cli.reference > docs/reference/configuration.md`
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ peer is called; all problems are listed at once, each with its key.
 Keys of **both** must be the same in the files of both parties. They are compared when the parties
 meet; a difference ends the run on both sides, with a line per key.
 
-<!-- This page is generated: python -m florist.cli.reference > docs/configuration.md -->
+<!-- This page is generated: python -m florist.cli.reference > docs/reference/configuration.md -->
 
 | key | default | set by | meaning |
 |---|---|---|---|
@@ -58,7 +58,7 @@ called. How many, and the first few, is told to this party only.
 
 
 def page() -> str:
-    """The whole text of `docs/configuration.md`."""
+    """The whole text of `docs/reference/configuration.md`."""
     keys = list(describe_keys(PartyConfig))
     optional_sections = {key.path for key in keys if key.is_section and key.optional}
     rows = [

@@ -6,7 +6,7 @@
         client.predict([{"age": 41, "city": "Bern"}])      # array([0.173], dtype=float32)
 
 Where the active party has features of its own, people are asked for by their IDs, hidden in groups;
-see docs/serving.md.
+see docs/how-to/serve.md.
 """
 
 from __future__ import annotations

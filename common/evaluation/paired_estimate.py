@@ -10,7 +10,7 @@ fraction r of real rows, and for whatever is a mean over rows,
 
 and real = (observed - (1 - r) · shuffled) / r. A sum over real rows is a sum over observed ones
 with the weight 1/r and over shuffled ones with the weight -(1 - r)/r. AUC is a mean over pairs of
-rows, and solved for pairs. The derivation: docs/private-estimate.md.
+rows, and solved for pairs. The derivation: docs/concepts/evaluation.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ independent of their predictions, so with r = shared/n and the positive rate π
 
 Hence the *corrected label* y/r + (1 - 1/r)·π has, at each prediction, the mean that the label has
 where features are real, and whatever is linear in labels can be estimated from it. The derivation,
-what is assumed and how wide the intervals are: docs/private-estimate.md.
+what is assumed and how wide the intervals are: docs/concepts/evaluation.md.
 
 It is for predictions that use features of the passive party alone. With features of the active
 party's own, a prediction tells of the label even where the rest is another person's.

@@ -1,7 +1,7 @@
 """The third stage, the same for both roles: how good is the model, without knowing who is shared?
 
 The evaluation tables are aligned by a union of their own, which is kept: a model that is evaluated
-again meets the same people with the same stand-ins. Method: docs/private-estimate.md.
+again meets the same people with the same stand-ins. Method: docs/concepts/evaluation.md.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_committed_table_is_up_to_date() -> None:
-    committed = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-    assert committed == page(), "run: python -m florist.cli.error_table > docs/errors.md"
+    committed = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    assert committed == page(), "run: python -m florist.cli.error_table > docs/reference/errors.md"
 
 
 def test_every_error_of_the_tree_is_in_it() -> None:

@@ -114,7 +114,7 @@ def test_a_bad_configuration_is_told_by_its_key(changes: dict[str, Any], said: s
 
 def test_the_example_is_a_grid() -> None:
     root = Path(next(iter(florist.cli.__path__))).parent
-    assert load_section(root / "docs" / "experiments" / "example.yml", GridConfig).trials()
+    assert load_section(root / "docs" / "how-to" / "simulate-example.yml", GridConfig).trials()
 
 
 # --- running ---

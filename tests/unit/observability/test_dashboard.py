@@ -72,7 +72,7 @@ def test_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
 
 
 def test_the_docs_list_every_metric() -> None:
-    text = (DEPLOY.parent / "docs" / "observability.md").read_text(encoding="utf-8")
+    text = (DEPLOY.parent / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `florist_")]
     listed = metrics_in([row.split("|")[1] for row in rows])
     assert listed == {name for name in known_metrics() if name.startswith("florist_")}

@@ -9,7 +9,7 @@ import pytest
 from florist.common.settings.agreement_differences import differences
 from florist.common.settings.loader import load_config
 
-CASES = Path(__file__).parents[3] / "docs" / "cases"
+CASES = Path(__file__).parents[3] / "docs" / "tutorial"
 
 
 @pytest.fixture(params=[path.name for path in sorted(CASES.iterdir()) if path.is_dir()])

@@ -551,9 +551,9 @@ def test_every_key_is_described_in_a_sentence_with_its_choices() -> None:
 
 
 def test_the_committed_reference_page_is_up_to_date() -> None:
-    committed = Path(__file__).parents[3] / "docs" / "configuration.md"
+    committed = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
     assert committed.read_text(encoding="utf-8") == page(), (
-        "run: python -m florist.cli.reference > docs/configuration.md"
+        "run: python -m florist.cli.reference > docs/reference/configuration.md"
     )
 
 
