@@ -10,7 +10,7 @@ import torch
 
 from florist.active_party.batching import Batcher
 from florist.active_party.row_budget import RowBudget
-from florist.common.bundle.bundle import load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.serving.served_table import load_served_table
 from florist.common.serving.serving_handshake import check_offers, make_offer, model_name

@@ -38,7 +38,7 @@ import torch
 from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
-from florist.common.bundle.bundle import ActiveBundle, PassiveBundle, load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.progress import NoProgress
 from florist.common.data.tables import read_table, rows_without_ids
 from florist.common.session.run_directory import RunDirectory
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
     from florist.common.settings.party_config import PartyConfig

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from florist.common.bundle.bundle import load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.evaluation.metrics import Scores, evaluate
 from florist.common.training.blocks import micro_batches
 

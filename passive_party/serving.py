@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from florist.common.bundle.bundle import load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.data.tables import rows_without_ids
 from florist.common.serving.served_table import load_served_table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from florist.common.bundle.bundle import BundleMismatch
+from florist.common.bundle.comparing import BundleMismatch
 from florist.common.core.errors import AgreementMismatch, ConfigurationError
 from florist.common.core.release import RELEASE
 from florist.common.settings.agreement_differences import differences

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from florist.common.bundle.bundle import ActiveBundle, compare_bundles, load_bundle
+from florist.common.bundle.bundle import ActiveBundle
+from florist.common.bundle.comparing import compare_bundles
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE

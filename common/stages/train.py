@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.self_audit import AuditPlan
-from florist.common.bundle.bundle import Contents, save_bundle
+from florist.common.bundle.saving import BundleContents, save_bundle
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
@@ -307,7 +307,7 @@ def _save(
         audit=trained.audit,
     )
     tensors, _ = trained.half.state()
-    contents = Contents(
+    contents = BundleContents(
         role=role.name,
         run=run_id(trained.run.schedule.seed),
         agreement=config.agreement,

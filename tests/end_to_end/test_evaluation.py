@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from florist.active_party.role import ACTIVE
 from florist.cli.tool import app
-from florist.common.bundle.bundle import load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
 from florist.common.data.labels import read_labels

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from florist.common.bundle.bundle import load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import FloristError, ProtocolViolation
 from florist.common.settings.serving import Http
 from florist.common.transport.messages import PredictionReply

@@ -11,7 +11,7 @@ import torch
 
 from florist.active_party.role import ACTIVE
 from florist.active_party.serving import make_service
-from florist.common.bundle.bundle import load_bundle
+from florist.common.bundle.loading import load_bundle
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import read_table

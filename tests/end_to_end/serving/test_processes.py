@@ -183,7 +183,9 @@ def test_without_a_model_it_says_what_to_do(workspace: Workspace) -> None:
         run.training.rename(run.path / "elsewhere")
         with workspace.start_warm(role, stage="serve") as party:
             assert party.finish(60) == 2
-            assert "holds no trained model; run `florist-party --stage train` first" in party.output
+            assert (
+                "contains no trained model; run `florist-party --stage train` first" in party.output
+            )
 
 
 def test_the_commands_do_not_load_a_web_server() -> None:

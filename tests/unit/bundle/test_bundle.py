@@ -1,4 +1,4 @@
-"""Bundles: what is loaded is what was saved, damage is found, strangers are refused by both."""
+"""Bundles load as saved, damage is detected, and both parties refuse halves of different runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from florist.common.bundle.bundle import (
-    Bundle,
-    BundleMismatch,
-    Contents,
-    compare_bundles,
-    load_bundle,
-    save_bundle,
-)
+from florist.common.bundle.comparing import BundleMismatch, compare_bundles
+from florist.common.bundle.loading import load_bundle
+from florist.common.bundle.saving import BundleContents, save_bundle
 from florist.common.core.errors import ConfigurationError, FloristError
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.data.tables import RawTable
@@ -36,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from florist.common.bundle.bundle import Bundle
     from florist.common.core.roles import RoleName
     from florist.common.transport.channel import Link
 
@@ -57,8 +53,8 @@ def agreed(**training: Any) -> Agreement:  # noqa: ANN401 - any key of the agree
 
 def contents(
     role: RoleName, agreement: Agreement, *, run: bytes = RUN, seed: int = 1, own: bool = False
-) -> Contents:
-    """A half with some weights, as if trained."""
+) -> BundleContents:
+    """Make a half with random weights, as if trained."""
     preprocessing = Preprocessing.fit(RAW, PreprocessingSettings())
     if role == "active" and not own:
         preprocessing = Preprocessing(PreprocessingSettings(), (), ())
@@ -78,7 +74,7 @@ def contents(
         if is_active
         else make_bottom(MODEL, cut_width=4, **columns)
     )
-    return Contents(
+    return BundleContents(
         role=role,
         run=run,
         agreement=agreement,
@@ -91,8 +87,8 @@ def contents(
     )
 
 
-def both(act: Callable[[RoleName, Link], object]) -> dict[RoleName, FloristError | None]:
-    """Each party's part in a thread of its own; how it ended."""
+def run_both(act: Callable[[RoleName, Link], object]) -> dict[RoleName, FloristError | None]:
+    """Run both parties in threads and return the error of each, if any."""
 
     def end(role: RoleName, link: Link) -> FloristError | None:
         try:
@@ -110,14 +106,16 @@ def both(act: Callable[[RoleName, Link], object]) -> dict[RoleName, FloristError
     return found
 
 
-def save_both(directory: Path, halves: dict[RoleName, Contents]) -> dict[RoleName, RunDirectory]:
+def save_both(
+    directory: Path, halves: dict[RoleName, BundleContents]
+) -> dict[RoleName, RunDirectory]:
     runs = {role: RunDirectory(directory / role) for role in ROLES}
 
     def act(role: RoleName, link: Link) -> None:
         runs[role].training.mkdir(parents=True)
         save_bundle(runs[role].training, halves[role], link)
 
-    assert both(act) == {"active": None, "passive": None}
+    assert run_both(act) == {"active": None, "passive": None}
     return runs
 
 
@@ -126,7 +124,7 @@ def runs(tmp_path: Path) -> dict[RoleName, RunDirectory]:
     return save_both(tmp_path, {role: contents(role, agreed()) for role in ROLES})
 
 
-# --- what is loaded ---
+# --- loading ---
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["labels-only", "own-features"])
@@ -181,7 +179,7 @@ def test_predictions_are_those_of_the_saved_model(
     assert not found.requires_grad
 
 
-def test_facts(runs: dict[RoleName, RunDirectory]) -> None:
+def test_both_halves_name_the_run_and_each_other(runs: dict[RoleName, RunDirectory]) -> None:
     active, passive = load_bundle(runs["active"], "active"), load_bundle(runs["passive"], "passive")
     assert active.run == passive.run == RUN
     assert (active.digest, active.peer_digest) == (passive.peer_digest, passive.digest)
@@ -191,9 +189,9 @@ def test_facts(runs: dict[RoleName, RunDirectory]) -> None:
     assert RUN.hex()[:12] in repr(active)
 
 
-def test_the_digest_covers_all_and_depends_on_nothing_else(tmp_path: Path) -> None:
-    def digest(name: str, half: Contents) -> bytes:
-        halves: dict[RoleName, Contents] = {
+def test_digest_covers_everything_in_the_bundle_and_nothing_else(tmp_path: Path) -> None:
+    def digest(name: str, half: BundleContents) -> bytes:
+        halves: dict[RoleName, BundleContents] = {
             "active": half,
             "passive": contents("passive", half.agreement, run=half.run),
         }
@@ -210,14 +208,14 @@ def test_the_digest_covers_all_and_depends_on_nothing_else(tmp_path: Path) -> No
     assert len({first, *(digest(name, half) for name, half in others.items())}) == 5
 
 
-def test_own_features_go_with_a_tower(tmp_path: Path) -> None:
+def test_a_model_with_a_tower_requires_own_features(tmp_path: Path) -> None:
     halves = {role: contents(role, agreed(), own=True) for role in ROLES}
     active = load_bundle(save_both(tmp_path, halves)["active"], "active")
     with pytest.raises(ValueError, match="own features"):
         active.predict(torch.zeros(8, 4))
 
 
-# --- what is not loaded ---
+# --- refused ---
 
 
 def flip_last_byte(path: Path) -> None:
@@ -237,7 +235,7 @@ def flip_last_byte(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("damage", [flip_last_byte, lambda path: path.write_bytes(b"")])
-def test_damage_is_found(
+def test_damage_is_detected(
     runs: dict[RoleName, RunDirectory],
     role: RoleName,
     name: str,
@@ -252,7 +250,7 @@ def test_damage_is_found(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "format 2, and this release reads 1"),
+        ({"format": 2}, "has format 2, but this release reads format 1"),
         ({"agreement": {"training": {"epochs": 99}}}, "damaged"),
         ({"role": "passive"}, "damaged"),
         ({"surprise": 1}, "damaged"),
@@ -260,7 +258,7 @@ def test_damage_is_found(
     ],
     ids=str,
 )
-def test_other_facts_are_refused(
+def test_a_changed_manifest_is_refused(
     runs: dict[RoleName, RunDirectory], change: dict[str, Any], message: str
 ) -> None:
     path = runs["active"].training / "model.json"
@@ -269,21 +267,21 @@ def test_other_facts_are_refused(
         load_bundle(runs["active"], "active")
 
 
-def test_nothing_trained(tmp_path: Path) -> None:
+def test_a_missing_bundle_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--stage train"):
         load_bundle(RunDirectory(tmp_path), "active")
 
 
 def test_the_other_partys_half_is_refused(runs: dict[RoleName, RunDirectory]) -> None:
-    with pytest.raises(ConfigurationError, match="holds the passive party's half"):
+    with pytest.raises(ConfigurationError, match="contains the passive party's half"):
         load_bundle(runs["passive"], "active")
 
 
-# --- together ---
+# --- comparing halves ---
 
 
 def compare(halves: dict[RoleName, Bundle]) -> dict[RoleName, FloristError | None]:
-    return both(lambda role, link: compare_bundles(link, halves[role]))
+    return run_both(lambda role, link: compare_bundles(link, halves[role]))
 
 
 def test_halves_of_one_run_belong_together(runs: dict[RoleName, RunDirectory]) -> None:
@@ -297,7 +295,7 @@ def test_halves_of_one_run_belong_together(runs: dict[RoleName, RunDirectory]) -
 def test_halves_of_different_runs_are_refused_by_both(
     runs: dict[RoleName, RunDirectory], tmp_path: Path, changed: RoleName, other: str
 ) -> None:
-    """Also where only the weights differ: a run repeated with fixed seeds has the same name."""
+    """This includes runs that differ only in weights: fixed seeds give the same run ID."""
     run, seed = (bytes(32), 1) if other == "run" else (RUN, 2)
     again = save_both(
         tmp_path / "again",
@@ -313,18 +311,18 @@ def test_halves_of_different_runs_are_refused_by_both(
         assert end.for_peer == end.reason
 
 
-def test_training_of_different_runs_is_not_saved(tmp_path: Path) -> None:
+def test_halves_of_different_runs_are_not_saved(tmp_path: Path) -> None:
     halves = {role: contents(role, agreed(), run=role[0].encode() * 32) for role in ROLES}
 
     def act(role: RoleName, link: Link) -> None:
         (tmp_path / role).mkdir()
         save_bundle(tmp_path / role, halves[role], link)
 
-    assert all(isinstance(end, BundleMismatch) for end in both(act).values())
+    assert all(isinstance(end, BundleMismatch) for end in run_both(act).values())
     assert not list(tmp_path.rglob("model.json"))
 
 
-def test_only_names_and_digests_cross_the_line(runs: dict[RoleName, RunDirectory]) -> None:
+def test_only_run_ids_and_digests_are_sent(runs: dict[RoleName, RunDirectory]) -> None:
     seen: list[Any] = []
 
     def act(role: RoleName, link: Link) -> None:
@@ -332,14 +330,14 @@ def test_only_names_and_digests_cross_the_line(runs: dict[RoleName, RunDirectory
         compare_bundles(recorded, load_bundle(runs[role], role))
         seen.extend(record.message for record in recorded.records)
 
-    assert both(act) == {"active": None, "passive": None}
+    assert run_both(act) == {"active": None, "passive": None}
     assert {type(message).__name__ for message in seen} == {"BundleOffer"}
     sizes = {len(value) for m in seen for value in (m.run, m.digest, m.peer_digest)}
     assert sizes == {32}
 
 
-def test_numbers_are_as_of_the_training_table(runs: dict[RoleName, RunDirectory]) -> None:
-    """Unseen categories and numbers out of range are treated as in training."""
+def test_unusual_rows_are_preprocessed_as_in_training(runs: dict[RoleName, RunDirectory]) -> None:
+    """Unseen categories and out-of-range numbers are handled as in training."""
     passive = load_bundle(runs["passive"], "passive")
     odd = RawTable.from_arrow(
         "odd", pa.array(["x"]), pa.table({"age": pa.array([99.0]), "city": pa.array(["nowhere"])})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from florist.common.bundle.bundle import BundleMismatch
+from florist.common.bundle.comparing import BundleMismatch
 from florist.common.core.errors import AgreementMismatch, ConfigurationError, ProtocolViolation
 from florist.common.serving.serving_handshake import PROTOCOL, check_offers, model_name
 from florist.common.settings.agreement import Agreement, ServingAgreement
