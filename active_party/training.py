@@ -18,7 +18,7 @@ from florist.common.synthetic.calibration import (
     mixture,
     model_output,
 )
-from florist.common.synthetic.features import FEATURE_STRATEGIES, FeaSampling
+from florist.common.synthetic.features import FEATURE_STRATEGIES
 from florist.common.synthetic.labels import (
     KeptTargets,
     LabelDraws,
@@ -27,6 +27,7 @@ from florist.common.synthetic.labels import (
     label_strategy,
     targets,
 )
+from florist.common.synthetic.stand_ins import StandIns
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.distributed import make_compute
@@ -99,7 +100,9 @@ class ActiveHalf:
         if agreement.sticky and agreement.epochs > 1:
             self._kept = KeptTargets(train.sizes.union, agreement.classes)
         self._tested: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
-        self._donors = FeaSampling(run.draws, len(train.labels), sticky=agreement.sticky)
+        self._stand_ins = StandIns.sampled(
+            train.membership, len(train.labels), run.draws, sticky=agreement.sticky
+        )
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> ActiveBatch:
         train, device = self._data.train, self._data.device
@@ -107,10 +110,8 @@ class ActiveHalf:
         has_label = rows >= 0
         features = None
         if train.features is not None:
-            stand_ins = self._donors.donors(ranks, position.epoch)
-            features = FeatureRows.gather(
-                train.features, np.where(has_label, rows, stand_ins), device
-            )
+            shown = self._stand_ins.rows(ranks, position.epoch)
+            features = FeatureRows.gather(train.features, shown, device)
         return ActiveBatch(
             torch.from_numpy(ranks),
             torch.from_numpy(np.where(has_label, self._labels[rows], 0)).to(device),

@@ -6,10 +6,12 @@ import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from florist.common.core.errors import ProtocolViolation
 from florist.common.evaluation.evaluation import Evaluation
 from florist.common.evaluation.private_estimate import Estimate
-from florist.common.evaluation.stand_ins import row_of_each
+from florist.common.evaluation.reserved_rows import evaluation_stand_ins
 from florist.common.synthetic.features import EmbeddingNoise
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
@@ -34,12 +36,14 @@ def evaluate_passive(
     """
     agreement = bundle.agreement.training
     assert parts.features is not None
-    rows = row_of_each(parts)
+    stand_ins = evaluation_stand_ins(parts)
+    union_size = parts.sizes.union
     wire = Wire(agreement.wire_type, agreement.cut_width)
     noise = _noise(bundle, parts)
-    progress.expect(len(rows))
-    for part in micro_batches(len(rows), agreement.micro_batch):
-        embeddings = bundle.embed(parts.features.take(rows[part])).cpu()
+    progress.expect(union_size)
+    for part in micro_batches(union_size, agreement.micro_batch):
+        rows = stand_ins.rows(np.arange(part.start, part.stop))
+        embeddings = bundle.embed(parts.features.take(rows)).cpu()
         values = wire.to_data(noise(embeddings, part.start))
         channel.send(EmbeddingBlock(0, part.start, values))
         progress.advance(len(embeddings))

@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
@@ -15,10 +14,10 @@ from florist.common.synthetic.features import (
     DonorStrategy,
     EmbeddingNoise,
     EmbeddingStrategy,
-    FeatureSettings,
-    feature_strategy,
+    agreed_feature_strategy,
 )
 from florist.common.synthetic.labels import label_strategy
+from florist.common.synthetic.stand_ins import StandIns
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.distributed import make_compute
@@ -31,6 +30,7 @@ from florist.common.transport.messages import EmbeddingBlock, EpochSummary, Grad
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     import numpy.typing as npt
     from torch import Tensor
 
@@ -81,10 +81,8 @@ class PassiveHalf:
         self._run = run
         self._timer = StepTimer(run.history)
         self._wire = Wire(agreement.wire_type, agreement.cut_width)
-        self._strategy = feature_strategy(
-            agreement.features.strategy,
-            FeatureSettings(run.draws, len(features), agreement.cut_width, sticky=agreement.sticky),
-        )
+        self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
+        self._stand_ins = StandIns.of_strategy(data.train.membership, self._strategy)
         self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
         self._average = WeightAverage(model, on=agreement.averaging)
         #: False while a step changes the state.
@@ -93,16 +91,10 @@ class PassiveHalf:
         self._window = agreement.batch_size if whole_batch else WINDOW
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> PassiveBatch:
-        rows = self._data.train.membership.rows(ranks)
-        is_real = rows >= 0
-        if isinstance(self._strategy, DonorStrategy):
-            stand_ins = self._strategy.donors(ranks, position.epoch)
-        else:
-            stand_ins = np.zeros_like(rows)  # any row: its embedding is replaced
+        shown = self._stand_ins.rows(ranks, position.epoch)
+        is_real = self._stand_ins.is_own(ranks)
         return PassiveBatch(
-            FeatureRows.gather(
-                self._features, np.where(is_real, rows, stand_ins), self._data.device
-            ),
+            FeatureRows.gather(self._features, shown, self._data.device),
             torch.from_numpy(is_real).to(self._data.device),
         )
 

@@ -1,4 +1,4 @@
-"""Which UIDs a self-audit follows through all epochs."""
+"""The sample of UIDs that a self-audit follows through all epochs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.synthetic.features import (
-    DonorStrategy,
-    FeatureSettings,
-    feature_strategy,
-)
+from florist.common.synthetic.features import DonorStrategy, agreed_feature_strategy
+from florist.common.synthetic.stand_ins import StandIns
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,21 +18,21 @@ if TYPE_CHECKING:
 
     Flags = npt.NDArray[np.bool_]
 
-#: UIDs that are looked at together.
+#: UIDs per block. Blocks limit the memory that the draws need.
 _BLOCK = 1 << 20
 
 
 def followed_uids(role: RoleName, data: TrainingData, draws: SecretDraws, rows: int) -> Flags:
-    """For each UID of the union whether it is followed: about `rows` of them, the same each time.
+    """Return, for each UID of the union, whether it is followed: about `rows` of them.
 
-    The first ones, since a place in the union is random. But whoever shows another's features is
-    followed if that one is: else a sample would part nearly all copies from their originals, by
-    which the peer, who sees all UIDs, may recognise them. A UID is as likely to be followed as any
-    other.
+    These are the first ranks, since ranks are random. But a UID whose features are copied from
+    another UID is followed exactly if the other one is. Otherwise the sample would separate nearly
+    all copies from their originals, by which the peer, who sees all UIDs, may recognise them. Every
+    UID is equally likely to be followed, and the same draws always give the same sample.
     """
-    donors = _donors(data, draws) if role == "passive" else None
+    stand_ins = _copies(data, draws) if role == "passive" else None
     row_of_rank = data.train.membership.row_of_rank
-    if donors is None:
+    if stand_ins is None:
         return np.arange(len(row_of_rank)) < rows
     own = np.flatnonzero(row_of_rank >= 0)
     rank_of_row = np.empty(len(own), dtype=np.int64)
@@ -43,17 +40,15 @@ def followed_uids(role: RoleName, data: TrainingData, draws: SecretDraws, rows: 
     followed = np.empty(len(row_of_rank), dtype=np.bool_)
     for start in range(0, len(followed), _BLOCK):
         ranks = np.arange(start, min(start + _BLOCK, len(followed)))
-        stand_ins = donors.donors(ranks, 0)
-        shown = np.where(row_of_rank[ranks] >= 0, row_of_rank[ranks], stand_ins)
-        followed[ranks] = rank_of_row[shown] < rows
+        followed[ranks] = rank_of_row[stand_ins.rows(ranks)] < rows
     return followed
 
 
-def _donors(data: TrainingData, draws: SecretDraws) -> DonorStrategy | None:
-    """Who stands in for the UIDs that we lack, where it is one of our rows."""
-    agreement, features = data.agreement, data.train.features
-    if features is None:
+def _copies(data: TrainingData, draws: SecretDraws) -> StandIns | None:
+    """Return the stand-ins of training, or None if no row is copied."""
+    if data.train.features is None:
         return None
-    settings = FeatureSettings(draws, len(features), agreement.cut_width, sticky=agreement.sticky)
-    strategy = feature_strategy(agreement.features.strategy, settings)
-    return strategy if isinstance(strategy, DonorStrategy) else None
+    strategy = agreed_feature_strategy(data.agreement, len(data.train.features), draws)
+    if not isinstance(strategy, DonorStrategy):
+        return None
+    return StandIns.of_strategy(data.train.membership, strategy)

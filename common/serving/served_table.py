@@ -19,9 +19,9 @@ from florist.common.data.scan_table import scan_table
 from florist.common.serving.hiding import HidingGroups
 from florist.common.serving.private_files import private_file
 from florist.common.storage.files import FolderStorage
-from florist.common.synthetic.features import FeaSampling
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SECRET_BYTES, SecretDraws
+from florist.common.synthetic.stand_ins import StandIns
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -106,6 +106,6 @@ def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -
 
 
 def _rows_with_stand_ins(alignment: Alignment, draws: SecretDraws) -> npt.NDArray[np.int64]:
-    rows = Membership.of(alignment.rank_of_row, alignment.summary.union_size).row_of_rank
-    donors = FeaSampling(draws, len(alignment.rank_of_row)).donors(np.arange(len(rows)), 0)
-    return np.where(rows >= 0, rows, donors)
+    union_size, rank_of_row = alignment.summary.union_size, alignment.rank_of_row
+    membership = Membership.of(rank_of_row, union_size)
+    return StandIns.sampled(membership, len(rank_of_row), draws).rows(np.arange(union_size))

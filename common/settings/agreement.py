@@ -16,7 +16,7 @@ LabelStrategyName = Literal[
 ]
 FeatureStrategyName = Literal["fea-sampling", "fea-gaussian", "fea-random"]
 WireType = Literal["float32", "bfloat16", "float16"]
-StandIns = Literal["once", "repeated"]
+StandInMode = Literal["once", "repeated"]
 PassiveLearns = Literal["figures", "nothing"]
 CalibrationTime = Literal["none", "train", "test"]
 
@@ -133,7 +133,7 @@ class EvaluationAgreement(Section):
         description="Whether both parties have an evaluation table, each of its own people: then "
         "`--stage all` ends with an evaluation.",
     )
-    stand_ins: StandIns = Field(
+    stand_ins: StandInMode = Field(
         default="once",
         description="Whose features the passive party sends for people whom it lacks. once: rows "
         "that it keeps out of the union, up to a third of its table, each for one person, so that "

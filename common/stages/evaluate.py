@@ -28,7 +28,7 @@ from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import IdReader
 from florist.common.evaluation.evaluation import check_labels
 from florist.common.evaluation.parts import EVALUATION, EvaluationParts
-from florist.common.evaluation.stand_ins import most_stand_ins, random_rows
+from florist.common.evaluation.reserved_rows import most_stand_ins, random_rows
 from florist.common.groups import make_group
 from florist.common.psu.alignment import Sizes
 from florist.common.psu.executor import LocalExecutor

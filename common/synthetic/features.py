@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from florist.common.settings.agreement import TrainingAgreement
     from florist.common.synthetic.secret_draws import SecretDraws
 
 
@@ -84,6 +85,18 @@ def feature_strategy(name: str, settings: FeatureSettings) -> FeatureStrategy:
         ConfigurationError: there is none, or it cannot work with these settings.
     """
     return FEATURE_STRATEGIES[name].make(settings)
+
+
+def agreed_feature_strategy(
+    agreement: TrainingAgreement, rows: int, draws: SecretDraws
+) -> FeatureStrategy:
+    """Return the strategy that the parties agreed on, for a passive party's table of `rows` rows.
+
+    Raises:
+        ConfigurationError: the strategy is unknown, or cannot work with these settings.
+    """
+    settings = FeatureSettings(draws, rows, agreement.cut_width, sticky=agreement.sticky)
+    return feature_strategy(agreement.features.strategy, settings)
 
 
 @FEATURE_STRATEGIES.register

@@ -19,7 +19,11 @@ from florist.common.data.features import Features
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.evaluation import metrics
 from florist.common.evaluation.parts import EVALUATION, EvaluationParts
-from florist.common.evaluation.stand_ins import most_stand_ins, random_rows, row_of_each
+from florist.common.evaluation.reserved_rows import (
+    evaluation_stand_ins,
+    most_stand_ins,
+    random_rows,
+)
 from florist.common.psu.alignment import Sizes
 from florist.common.settings.agreement import Agreement, EvaluationAgreement
 from florist.common.settings.data import PreprocessingSettings
@@ -128,6 +132,11 @@ def make_people(
     else:
         labels = (random.random(rows)[:, None] > np.cumsum(predictions, 1)[:, :-1]).sum(1)
     return People(features, own, labels.astype(np.int64), predictions)
+
+
+def row_of_each(parts: EvaluationParts) -> Rows:
+    """The row that the passive party embeds for each UID."""
+    return evaluation_stand_ins(parts).rows(np.arange(parts.sizes.union))
 
 
 # --- an evaluation ---
@@ -329,7 +338,7 @@ def test_a_peer_with_more_people_than_stand_ins_is_refused() -> None:
     few = replace(theirs, kept_out=theirs.kept_out[:199])
     ends = run(halves, (ours, few))
     assert isinstance(ends[1], ProtocolViolation)
-    assert "199 that it may" in str(ends[1])
+    assert "at most 199 were agreed" in str(ends[1])
 
 
 @pytest.mark.parametrize(

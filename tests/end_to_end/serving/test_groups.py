@@ -13,6 +13,8 @@ import torch
 
 from florist.common.core.errors import ConfigurationError, PeerFailed
 from florist.common.serving.served_table import load_served_table
+from florist.common.synthetic.membership import Membership
+from florist.common.synthetic.stand_ins import StandIns
 from florist.common.transport import codec
 from florist.common.transport.messages import PredictionRequest
 from florist.passive_party.predictions_by_id import PredictionsById
@@ -87,6 +89,15 @@ def test_people_whom_the_active_party_lacks_get_a_stand_ins_and_always_the_same(
         assert np.abs(possible - answer).min() < 1e-6, "that of some row of the active party's"
     with service(featured) as server, client_of(featured, server.address) as again:
         np.testing.assert_array_equal(again.predict_people(absent), answers)
+
+
+@pytest.mark.parametrize("role", ["active", "passive"])
+def test_served_rows_follow_the_stand_in_rule(featured: Workspace, role: RoleName) -> None:
+    people = people_of(featured, role)
+    union_size, rows = len(people.row_of_rank), len(people.rank_of_row)
+    membership = Membership.of(people.rank_of_row, union_size)
+    stand_ins = StandIns.sampled(membership, rows, people.draws)
+    assert np.array_equal(people.row_of_rank, stand_ins.rows(np.arange(union_size)))
 
 
 def test_whoever_is_asked_for_the_same_bytes_go_out(featured: Workspace) -> None:
