@@ -302,7 +302,8 @@ def _compare_stages(ours: Hello, theirs: Hello) -> None:
 
 def _peer_failed(abort: Abort) -> PeerFailed:
     return PeerFailed(
-        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}", returns=abort.returns
+        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}",
+        returns=abort.will_reconnect,
     )
 
 

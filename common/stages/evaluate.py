@@ -287,7 +287,7 @@ def _open(
         if ours.union_sha256 == theirs.union_sha256:
             if kept is not None:
                 _check_shared(kept.alignment)
-        elif ours.begun or theirs.begun:
+        elif ours.started or theirs.started:
             raise ConfigurationError(
                 "the two parties do not hold the same alignment of their evaluation tables: "
                 f"restore {runs.evaluation_alignment}, here or there. {_anew(runs)}"
