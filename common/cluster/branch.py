@@ -37,7 +37,7 @@ from florist.common.psu.partitions import share
 from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.union_work import UnionWork
-from florist.common.session.session import Patience, Session, make_hello
+from florist.common.session.session import Session, SessionTimeouts, make_hello
 from florist.common.settings.network import Tls
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import unpacked_ids
@@ -140,7 +140,7 @@ class Branch:
                 config.agreement.canonical(),
                 f"align-branch-{order.number}-{meeting.hex()}",
             )
-            times = Patience(config.timeouts.silence, config.timeouts.stall)
+            times = SessionTimeouts(config.timeouts.silence, config.timeouts.stall)
             session = stack.enter_context(Session(link, hello, times))
             at.follow(session)
             try:

@@ -32,7 +32,7 @@ from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.union_handshake import open_union
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
-from florist.common.session.session import Patience, PeerOnlyChecks, Session, make_hello
+from florist.common.session.session import PeerRunsPreflight, Session, SessionTimeouts, make_hello
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.agreement_differences import differences
 from florist.common.settings.audit import AuditSettings
@@ -170,7 +170,7 @@ def _session(data: bytes) -> None:
     for frame in frames:
         control.outgoing.put(frame, lambda: None)
     control.close()
-    with suppress(PeerOnlyChecks), Session(here, HELLO, Patience(silence=5.0)):
+    with suppress(PeerRunsPreflight), Session(here, HELLO, SessionTimeouts(silence=5.0)):
         pass
 
 
