@@ -1,4 +1,4 @@
-"""`florist init`: all the files of a first run."""
+"""`florist init`: the files for a first run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.experiments.sample_data import Sample
 
-#: Days: a trial's authority and certificates.
+#: Validity of the certificates of a trial, in days.
 VALID_DAYS = 365
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The parties' names, which are also their certificates'."""
+    """The names of the parties, which are also the common names of their certificates."""
 
     active: str
     passive: str
@@ -40,25 +40,28 @@ def write_first_files(
     sample: Sample | None,
     observability: str | None = None,
 ) -> list[Path]:
-    """Write two configurations, an authority, a certificate each, and sample tables if asked.
+    """Write both configurations, an authority, both certificates and, optionally, sample tables.
 
-    Returns what was written, configurations first. Nothing that is there is overwritten. The run
-    directories are made too: a container engine mounts only folders that are there.
+    Existing files are never overwritten. The run directories are created too, because a container
+    engine can mount only existing folders.
 
     Args:
-        directory: where to; made if it is not there.
-        names: of the two parties.
-        address: `network.address` of both.
-        sample: the tables to write, if any.
-        observability: `observability.address` of both; None for none.
+        directory: where to write; created if it does not exist.
+        names: the names of the parties.
+        address: value of `network.address` of both parties.
+        sample: the tables to write; None writes none.
+        observability: value of `observability.address` of both parties.
+
+    Returns:
+        The paths written, configurations first.
 
     Raises:
-        ConfigurationError: a file is in the way, or a name or the address is not allowed.
+        ConfigurationError: a file exists already, or a name or the address is invalid.
     """
     configs = {"active": directory / "active.yml", "passive": directory / "passive.yml"}
     for path in configs.values():
         if path.exists():
-            raise ConfigurationError(f"{path} is there already; name another folder or remove it")
+            raise ConfigurationError(f"{path} exists already; remove it or choose another folder")
     host = _host(address)
     runs = {role: directory / "runs" / names[role] for role in _ROLES}
     certificates = directory / "certificates"

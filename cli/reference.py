@@ -1,4 +1,4 @@
-"""Writes `docs/reference/configuration.md` from the configuration's own descriptions.
+"""Generates `docs/reference/configuration.md` from the descriptions of the keys.
 
 `python -m florist.cli.reference > docs/reference/configuration.md`
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 
 from florist.cli.templates import yaml_value
 from florist.common.settings.keys import Key, describe_keys
@@ -14,16 +15,21 @@ from florist.common.settings.party_config import PartyConfig
 _BEFORE = """\
 # Configuration
 
-Each party has one YAML file (UTF-8), which only it reads; `florist init` writes one with a comment
-for every key, and `florist preflight --config FILE` checks it. Relative paths start from the folder
-of the file. A key that is unknown, missing, given twice or of the wrong type is refused before the
-peer is called; all problems are listed at once, each with its key.
+Each party has its own configuration: a YAML file in UTF-8 that only this party reads.
+`florist init` writes one with a comment for every key, and `florist preflight --config FILE` checks
+it. Relative paths start from the folder of the file. Unknown, missing and duplicate keys and values
+of the wrong type are rejected before the parties connect; all problems are listed at once, each
+with its key.
 
-Keys of **both** must be the same in the files of both parties. They are compared when the parties
-meet; a difference ends the run on both sides, with a line per key.
+Keys marked **both** must have the same value at both parties. The parties compare them when they
+connect; if any differ, the run stops at both parties, with one line per key.
+
+Keys of earlier releases still work in this release, with a warning that names the new key.
 
 <!-- This page is generated: python -m florist.cli.reference > docs/reference/configuration.md -->
+"""
 
+_TABLE = """
 | key | default | set by | meaning |
 |---|---|---|---|
 """
@@ -31,45 +37,50 @@ meet; a difference ends the run on both sides, with a line per key.
 _AFTER = """
 ## IDs
 
-Two rows are one person when their IDs are equal: byte for byte, in UTF-8, after the normalisation
-on which the parties agreed.
+Two rows belong to the same person if their IDs are equal: byte for byte, in UTF-8, after the agreed
+normalisation (`agreement.id_normalisation`):
 
-* `none` leaves an ID as it is.
-* `strip` removes white space from both ends: U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0,
-  U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F and U+3000. White space inside an ID
-  stays. Zero-width characters (U+200B, U+FEFF) are not white space and stay.
-* `strip-lower` does that, then turns the letters A to Z into a to z, and no others: `É` stays `É`.
-  The rules for other letters change between releases of Unicode, and the two sides must never
-  differ.
+* `none` leaves IDs as they are.
+* `strip` removes whitespace from both ends: U+0009 to U+000D, U+001C to U+0020, U+0085, U+00A0,
+  U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F, U+205F and U+3000. Whitespace inside an ID
+  is kept. Zero-width characters (U+200B, U+FEFF) are not whitespace and are kept.
+* `strip-lower` also converts the letters A to Z to a to z, and no others: `É` stays `É`. The rules
+  for other letters change between Unicode versions, and the two parties must never differ.
 
-No Unicode normal form is applied: the same accented letter as one code point (U+00E9) and as two
-(U+0065 U+0301) makes two IDs. Where IDs have letters beyond ASCII, both parties should write them
-in the same form (NFC) and case when they make their tables.
+IDs are not converted to a Unicode normal form: an accented letter as one code point (U+00E9) and as
+two (U+0065 U+0301) gives two different IDs. If IDs contain letters beyond ASCII, both parties
+should write them in the same form (NFC) and case.
 
-From CSV files IDs are read as text and never as numbers, so `007` and `7` differ; a value between
-double quotes is taken without them; `NA` and `null` are IDs like any other. Lines with nothing on
-them are no rows. From Parquet files strings, binary values (when they are UTF-8) and whole numbers
-(as decimal digits) are taken; floating-point, decimal, date and other columns are refused, since
-their text is not exact: write such IDs as strings.
+In CSV files, IDs are read as text, never as numbers, so `007` and `7` differ; double quotes around
+a value are removed; `NA` and `null` are ordinary IDs; empty lines are skipped. In Parquet files, ID
+columns may be strings, binary values (valid UTF-8) or integers (read as decimal digits);
+floating-point, decimal, date and other columns are rejected because their text is not exact: write
+such IDs as strings.
 
-A table with an ID missing, empty or repeated (after normalisation) is refused before the peer is
-called. How many, and the first few, is told to this party only.
+A table with a missing, empty or duplicate ID (after normalisation) is rejected before the parties
+connect. Only this party sees how many there are, and the first few of them.
 """
 
 
 def page() -> str:
-    """The whole text of `docs/reference/configuration.md`."""
+    """Return the text of the page: a table per section of the configuration."""
     keys = list(describe_keys(PartyConfig))
-    optional_sections = {key.path for key in keys if key.is_section and key.optional}
-    rows = [
-        _row(key, "required in it" if key.path[:-1] in optional_sections else "required")
-        for key in keys
-        if not key.is_section or key.optional
-    ]
-    return _BEFORE + "".join(rows) + _AFTER
+    optional = {key.path for key in keys if key.is_section and key.optional}
+    parts = [_BEFORE]
+    for name, group in groupby(keys, key=lambda key: key.path[0]):
+        section = list(group)
+        parts.append(f"\n## `{name}`\n\n{section[0].meaning}\n{_TABLE}")
+        parts += [
+            _row(key, in_optional_section=key.path[:-1] in optional)
+            for key in section
+            if not key.is_section or key.optional
+        ]
+    return "".join(parts) + _AFTER
 
 
-def _row(key: Key, required: str) -> str:
+def _row(key: Key, *, in_optional_section: bool) -> str:
+    section = ".".join(key.path[:-1])
+    required = f"required if `{section}` is set" if in_optional_section else "required"
     default = required if key.required else f"`{yaml_value(key.default)}`"
     owner = "**both**" if key.agreed else "this party"
     meaning = key.meaning.replace("|", r"\|")

@@ -1,4 +1,4 @@
-"""The text of the configuration files that `florist init` writes: every key, with what it means."""
+"""The configuration files that `florist init` writes: every key, with a comment."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def party_config_text(
     tls: Tls | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> str:
-    """A commented YAML file with every key, the optional ones at their defaults.
+    """Return a commented YAML file with every key; optional keys have their defaults.
 
     Args:
-        role: who starts with this file; for the comments only.
-        name: `party.name`; the arguments down to `tls` are keys of the same meaning.
-        peer: `party.peer`.
-        address: `network.address`.
-        data_path: `data.train.path`; paths are written as they are given.
-        id_column: `data.train.id_column`.
-        run_directory: the key of that name.
-        tls: the files of `network.tls`; None writes `null`.
+        role: the role of the party, for the comments.
+        name: value of `party.name`.
+        peer: value of `party.peer`.
+        address: value of `network.address`.
+        data_path: value of `data.train.path`; paths are written as they are given.
+        id_column: value of `data.train.id_column`.
+        run_directory: value of `run_directory`.
+        tls: value of `network.tls`; None writes `null`.
         changes: further values by dotted key, such as `{"compute.threads": 2}`.
 
     Raises:
-        ConfigurationError: a value is not allowed, or `changes` has an unknown key.
+        ConfigurationError: a value is invalid, or `changes` contains an unknown key.
     """
     values: dict[str, object] = {
         "party.name": name,
@@ -67,21 +67,21 @@ def party_config_text(
 
 def _heading(role: RoleName, name: str, peer: str) -> Iterator[str]:
     other = "passive" if role == "active" else "active"
-    yield f"# FLORIST: the {role} party, {name}. Its peer, {peer}, is the {other} one."
+    yield f"# FLORIST configuration of {name} ({role} party); its peer is {peer} ({other} party)."
     yield "#"
-    yield "#   check everything:  florist preflight --config FILE"
-    yield f"#   run:               florist-party --role {role} --config FILE"
+    yield "#   check:  florist preflight --config FILE"
+    yield f"#   run:    florist-party --role {role} --config FILE"
     yield "#"
-    yield "# Relative paths start from the folder of this file. Optional keys have their defaults."
+    yield "# Relative paths start from the folder of this file. Optional keys show their defaults."
 
 
 def _body(values: dict[str, object]) -> Iterator[str]:
     keys = list(describe_keys(PartyConfig))
     if unknown := values.keys() - {key.dotted for key in keys if not key.is_section}:
         raise ConfigurationError(f"{min(unknown)}: unknown key")
-    left_out = ""
+    skipped = ""
     for key in keys:
-        if left_out and key.dotted.startswith(left_out):
+        if skipped and key.dotted.startswith(skipped):
             continue
         indent = "  " * (len(key.path) - 1)
         if not indent:
@@ -93,14 +93,14 @@ def _body(values: dict[str, object]) -> Iterator[str]:
         if not key.is_section:
             yield f"{entry} {yaml_value(values.get(key.dotted, key.default))}"
         elif key.optional and not any(name.startswith(f"{key.dotted}.") for name in values):
-            left_out = f"{key.dotted}."
+            skipped = f"{key.dotted}."
             yield f"{entry} null"
         else:
             yield entry
 
 
 def yaml_value(value: object) -> str:
-    """A value as YAML reads it back, on one line."""
+    """Return a value as YAML on one line; parsing it returns the same value."""
     plain = str(value) if isinstance(value, Path) else value
     text = yaml.safe_dump(
         plain,

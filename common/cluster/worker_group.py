@@ -1,4 +1,4 @@
-"""The branches of one party as a worker group: they exchange numbers and rows of elements."""
+"""Partitions that call each other: what each was told, and what it has for the others."""
 
 from __future__ import annotations
 
@@ -19,60 +19,59 @@ if TYPE_CHECKING:
     from florist.common.psu.shared_sorting import Scatter
     from florist.common.storage.elements import Elements
 
-#: Seconds between two checks that the link to the peer still works.
-_CHECK_SECONDS = 0.2
+#: Seconds between two looks whether the link to the peer still stands.
+_LOOK = 0.2
 
 
 class GroupMember(Protocol):
-    """A branch, as the others of its party call it."""
+    """A sibling as it is called from outside."""
 
-    def post(self, label: str, sender: int, number: int) -> None:
-        """Put `number` of branch `sender` into the mailbox, under `label`."""
+    def tell(self, label: str, sender: int, number: int) -> None:
+        """`sender` says `number` under `label`."""
         ...
 
     def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
-        """Return what `Scatter.part` does, for the rows offered under `label`."""
+        """As `Scatter.part`, of what is offered under `label`."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Mailbox:
-    """The numbers that other branches have posted to a branch, and the rows it offers them."""
+    """What a branch was told by its siblings, and what it has for them."""
 
-    _posted: dict[str, dict[int, int]] = field(default_factory=dict)
+    _told: dict[str, dict[int, int]] = field(default_factory=dict)
     _offers: dict[str, Scatter] = field(default_factory=dict)
     _changed: Condition = field(default_factory=Condition)
     _failure: FloristError | None = None
 
-    # -- called by other branches ------------------------------------------------------------------
+    # -- as siblings call it -----------------------------------------------------------------------
 
-    def post(self, label: str, sender: int, number: int) -> None:
+    def tell(self, label: str, sender: int, number: int) -> None:
         with self._changed:
-            self._posted.setdefault(label, {})[sender] = number
+            self._told.setdefault(label, {})[sender] = number
             self._changed.notify_all()
 
     def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
         try:
             return self._offers[label].part(owner, start)
-        except (KeyError, ValueError):  # no longer offered, or its file is closed
+        except (KeyError, ValueError):  # it is not offered any more, or its file is closed
             raise PeerLost("a branch of ours has ended this attempt") from None
 
-    # -- called by the branch that owns it ---------------------------------------------------------
+    # -- as its branch does ------------------------------------------------------------------------
 
-    def collect(self, label: str, count: int, check: Callable[[], None]) -> list[int]:
-        """Wait for the numbers of all `count` branches, in order; ends early if `check` raises."""
+    def numbers(self, label: str, count: int, check: Callable[[], None]) -> list[int]:
+        """What all `count` siblings told; waits for it, while `check` does not raise."""
         with self._changed:
-            while len(posted := self._posted.get(label, {})) < count:
+            while len(told := self._told.get(label, {})) < count:
                 check()
                 if self._failure is not None:
                     raise self._failure
-                self._changed.wait(_CHECK_SECONDS)
-            del self._posted[label]
-        return [posted[sender] for sender in range(count)]
+                self._changed.wait(_LOOK)
+            del self._told[label]
+        return [told[sibling] for sibling in range(count)]
 
     @contextmanager
     def offer(self, label: str, rows: Scatter) -> Iterator[None]:
-        """Offer rows to the other branches until the block ends."""
         self._offers[label] = rows
         try:
             yield
@@ -80,7 +79,7 @@ class Mailbox:
             del self._offers[label]
 
     def fail(self, error: FloristError) -> None:
-        """Make whoever waits raise `error`."""
+        """Whoever waits is told."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
@@ -88,12 +87,12 @@ class Mailbox:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerGroup:
-    """The partitions of a union that is computed by the branches of a party."""
+    """Partitions that are called one by one."""
 
     number: int
-    #: Our own.
+    #: Ours.
     mailbox: Mailbox
-    #: All branches in order, this one included.
+    #: All of them in order; we are one.
     members: Sequence[GroupMember]
     #: Raises if the link to the peer has failed.
     check: Callable[[], None]
@@ -104,15 +103,15 @@ class WorkerGroup:
 
     def all_to_all(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
         for member, number in zip(self.members, numbers, strict=True):
-            member.post(label, self.number, number)
-        return self.mailbox.collect(label, self.count, self.check)
+            member.tell(label, self.number, number)
+        return self.mailbox.numbers(label, self.count, self.check)
 
     def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
         return self.mailbox.offer(label, rows)
 
     def fetch(self, label: str, width: int) -> Iterator[Elements]:
-        for offset in range(self.count):  # each branch starts with a different one
-            member = self.members[(self.number + offset) % self.count]
+        for place in range(self.count):  # each begins with another one
+            member = self.members[(self.number + place) % self.count]
             start = -1
             while start:
                 self.check()

@@ -1,4 +1,4 @@
-"""Sizes of memory, as a configuration gives them."""
+"""Memory sizes in a configuration, such as 512MB."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import AfterValidator
 
 
 def size_in_bytes(text: str) -> int:
-    """What `512MB` or `2GiB` means.
+    """Convert `512MB` or `2GiB` to bytes.
 
     Raises:
-        ValueError: it means nothing.
+        ValueError: the text is not a number with one of the units MB, GB, MiB and GiB.
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([MG])(i?)B", text)
     if not found:
-        raise ValueError("must be a number with its unit, such as 512MB or 2GB")
+        raise ValueError("must be a number with a unit, such as 512MB or 2GB")
     number, letter, is_binary = found.groups()
     base = 1024 if is_binary else 1000
     return int(float(number) * base ** {"M": 2, "G": 3}[letter])
@@ -27,13 +27,13 @@ def _check_size(text: str) -> str:
     return text
 
 
-def _check_process(text: str) -> str:
+def _check_process_size(text: str) -> str:
     if size_in_bytes(text) < 256_000_000:
-        raise ValueError("must be 256MB at least")
+        raise ValueError("must be at least 256MB")
     return text
 
 
-#: Of some data; it may be 0MB.
+#: Memory for data; may be 0MB.
 DataSize = Annotated[str, AfterValidator(_check_size)]
-#: Of a whole process.
-MemorySize = Annotated[str, AfterValidator(_check_process)]
+#: Memory for a whole process; at least 256MB.
+MemorySize = Annotated[str, AfterValidator(_check_process_size)]

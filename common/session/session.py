@@ -52,7 +52,7 @@ REASON_LIMIT = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class SessionTimeouts:
+class Patience:
     """How long a session waits, in seconds."""
 
     #: For any sign of life.
@@ -61,26 +61,26 @@ class SessionTimeouts:
     stall: float = 1800.0
 
 
-class NoStageToRun(Exception):  # noqa: N818 - not an error
+class NothingToRun(Exception):  # noqa: N818 - not an error
     """The agreements are equal, but the two do not run a stage together now."""
 
 
-class PeerRunsPreflight(NoStageToRun):
+class PeerOnlyChecks(NothingToRun):
     """The peer runs `florist preflight`, and has left again."""
 
 
-class StageAlreadyComplete(NoStageToRun):
+class StageIsOver(NothingToRun):
     """The peer has its result of this stage, and so have we."""
 
 
-class PeerInEarlierStage(NoStageToRun):
+class PeerIsBehind(NothingToRun):
     """The peer learns only now that an earlier stage is over, and comes again for this one."""
 
 
 class Session:
     """An agreed link. Use as a context: leaving it says goodbye, or, on an error, why."""
 
-    def __init__(self, link: Link, hello: Hello, patience: SessionTimeouts) -> None:
+    def __init__(self, link: Link, hello: Hello, patience: Patience) -> None:
         self._link = link
         self._hello = hello
         self._patience = patience
@@ -125,7 +125,7 @@ class Session:
     def __enter__(self) -> Self:
         try:
             self._handshake()
-        except NoStageToRun:
+        except NothingToRun:
             self._say_farewell(Goodbye())
             self.close()
             raise
@@ -264,7 +264,7 @@ def _compare(ours: Hello, theirs: Hello) -> None:
     Raises:
         ConfigurationError: other protocol, same role, other stage.
         AgreementMismatch: field by field.
-        NoStageToRun: all is well, but there is nothing to run together now.
+        NothingToRun: all is well, but there is nothing to run together now.
     """
     if theirs.protocol != ours.protocol:
         raise ConfigurationError(
@@ -284,16 +284,16 @@ def _compare(ours: Hello, theirs: Hello) -> None:
 def _compare_stages(ours: Hello, theirs: Hello) -> None:
     """Each party names the first stage that is not over for it; mostly it is the same one."""
     if theirs.stage == PREFLIGHT:
-        raise PeerRunsPreflight
+        raise PeerOnlyChecks
     if theirs.stage == ours.stage:
         if ours.finished and theirs.finished:
-            raise StageAlreadyComplete
+            raise StageIsOver
         return
     order: dict[str, int] = {stage: place for place, stage in enumerate(STAGES)}
     if ours.stage in order and theirs.stage in order:
         behind = ours if order[ours.stage] < order[theirs.stage] else theirs
         if behind.finished:
-            raise StageAlreadyComplete if behind is ours else PeerInEarlierStage
+            raise StageIsOver if behind is ours else PeerIsBehind
     raise ConfigurationError(
         f"--stage {ours.stage} here, --stage {_shown(theirs.stage)} at the peer: start both with "
         "the same; if one has lost what it had finished, restore it, or start both with --force"
@@ -302,8 +302,7 @@ def _compare_stages(ours: Hello, theirs: Hello) -> None:
 
 def _peer_failed(abort: Abort) -> PeerFailed:
     return PeerFailed(
-        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}",
-        returns=abort.will_reconnect,
+        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}", returns=abort.returns
     )
 
 

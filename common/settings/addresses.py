@@ -8,15 +8,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-# Underscores are no part of host names, but of the service names that container tools resolve.
+# Host names have no underscores, but the service names of container tools do.
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host (an IPv6 address without its brackets) and port of `host:port`.
+    """Split `host:port` into host and port; an IPv6 host is returned without its brackets.
 
     Raises:
-        ValueError: says what is wrong with it.
+        ValueError: the address is invalid. The message completes "the address ...".
     """
     host, colon, port = address.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
@@ -24,15 +24,15 @@ def split_address(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
         if not _is_ip(host, ipaddress.IPv6Address):
-            raise ValueError("must have an IPv6 address between the brackets")
+            raise ValueError("must have a valid IPv6 address between the brackets")
         return host, int(port)
     if ":" in host:
-        raise ValueError("must have its IPv6 address in brackets and quotes, as '[::1]:7000'")
+        raise ValueError("must have its IPv6 address in brackets and quotes, such as '[::1]:7000'")
     labels = host.removesuffix(".").split(".")
     if not all(_HOST_LABEL.fullmatch(label) for label in labels) or len(host) > 253:
         raise ValueError("must be host:port, with a host name or an IP address")
     if labels[-1].isdigit() and not _is_ip(host, ipaddress.IPv4Address):
-        raise ValueError("must have four numbers up to 255 in its IPv4 address")
+        raise ValueError("must have a valid IPv4 address: four numbers from 0 to 255")
     return host, int(port)
 
 
@@ -54,7 +54,7 @@ def _check_ray_address(address: str) -> str:
         try:
             split_address(address)
         except ValueError as error:
-            raise ValueError(f"{error}; or be auto, or local") from None
+            raise ValueError(f"{error}; or it must be auto or local") from None
     return address
 
 

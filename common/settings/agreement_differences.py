@@ -1,4 +1,4 @@
-"""Compare the agreements of both parties; the text of the peer is not trusted."""
+"""Compare the agreements of both parties. The peer's text is untrusted input."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from florist.common.core.errors import ProtocolViolation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Bounds on a peer's agreement, far above any that a release writes.
+#: Limits on the peer's agreement, far above what any release writes.
 MAX_TEXT = 64 * 1024
 MAX_FIELDS = 256
 MAX_DEPTH = 8
 
 _SHOWN = 60
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-#: A JSON string that reads as one without its quotes.
+#: A JSON string that is still recognisable as a string without its quotes.
 _PLAIN = re.compile(r'"(?!(?:true|false|null)")[A-Za-z][A-Za-z0-9_.-]*"')
 
 
 def differences(ours: str, theirs: str) -> list[str]:
-    """Compare two canonical agreements: a line per field that differs, sorted; empty if none does.
+    """Compare two canonical agreements and return one line per field that differs, sorted by field.
 
-    Lists are compared whole. `theirs` is not trusted: what is shown of it is short, printable
-    ASCII.
+    Lists are compared as a whole. `theirs` is untrusted: what the lines show of it is short,
+    printable ASCII.
 
     Raises:
-        ProtocolViolation: the peer's text is no agreement of any release.
+        ProtocolViolation: the peer's text is not a valid agreement.
     """
     here, there = _fields(ours), _fields(theirs)
     return [
@@ -40,7 +40,7 @@ def differences(ours: str, theirs: str) -> list[str]:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Dotted key to the value's JSON text, which keeps apart what Python does not: 1, 1.0, true."""
+    """Map dotted keys to JSON text, which distinguishes 1, 1.0 and true where Python does not."""
     if len(text) > MAX_TEXT:
         raise ProtocolViolation(f"the peer's agreement is longer than {MAX_TEXT} characters")
     try:
@@ -70,9 +70,9 @@ def _leaves(values: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[st
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ProtocolViolation("the peer's agreement has a key twice")
+        raise ProtocolViolation("the peer's agreement contains a key twice")
     if not all(_KEY.fullmatch(key) for key in values):
-        raise ProtocolViolation("the peer's agreement has a key that is no field name")
+        raise ProtocolViolation("the peer's agreement contains an invalid key")
     return values
 
 
@@ -81,8 +81,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _shown(value: str | None) -> str:
-    """A JSON text (ASCII, control characters escaped), cut short; simple strings unquoted."""
+    """Shorten a JSON text (ASCII, control characters escaped) and unquote simple strings."""
     if value is None:
-        return "not known"
+        return "not set"
     text = value[1:-1] if _PLAIN.fullmatch(value) else value
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

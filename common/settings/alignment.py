@@ -9,23 +9,24 @@ from florist.common.settings.section import Section
 
 
 class AlignmentSettings(Section):
-    """How we take part in the private set union."""
+    """How this party takes part in the private set union."""
 
-    # Not in the repr: a log that held it would tell the true size.
+    # Not in the repr: a log that contained it would reveal the true size of the set.
     dummies: int = Field(
         default=0,
         ge=0,
         repr=False,
-        description="Number of random IDs added to ours, to hide the true sizes of our set and of "
-        "the overlap. Each costs as much as an ID.",
+        description="Number of random IDs added to this party's IDs, to hide the true sizes of its "
+        "set and of the intersection. Each costs as much as a real ID.",
     )
     memory_limit: MemorySize = Field(
         default="2GB",
-        description="Memory for this party while it aligns, all included, whatever the sizes: the "
-        "program (about 130 MB) too. What does not fit is sorted on disk, in run_directory. A "
-        "number with MB, GB, MiB or GiB, 256MB at least.",
+        description="Memory limit of this party during alignment, including the program itself "
+        "(about 130 MB), for tables of any size: larger sets are sorted on disk, in "
+        "run_directory. A number with MB, GB, MiB or GiB, at least 256MB.",
     )
 
     @property
     def memory_bytes(self) -> int:
+        """The memory limit in bytes."""
         return size_in_bytes(self.memory_limit)

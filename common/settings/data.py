@@ -1,4 +1,4 @@
-"""Section `data`: the tables of a party and how their features are preprocessed."""
+"""Section `data`: the tables of a party and the preprocessing of their features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _check_delimiter(delimiter: str) -> str:
 
 
 def _check_columns(columns: object) -> object:
-    """`auto`, or names as a tuple."""
+    """Return `auto` as it is, and a list of column names as a tuple."""
     if columns == "auto":
         return columns
     if not isinstance(columns, list | tuple):
@@ -38,85 +38,85 @@ Columns = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_check_co
 
 
 class Table(Section):
-    """One table of ours, its format's settings filled in."""
+    """A table, with the settings of its format filled in."""
 
     path: FilePath = Field(
-        description="File with one row per person: .csv, .tsv or .txt, these with .gz, or "
-        ".parquet. Text is UTF-8, with a header unless the format has none. Or a folder of such "
-        "files, all text or all Parquet and with the same columns: they are read one after the "
-        "other, in the order of their names, without those that begin with a dot or an underscore."
+        description="Table with one row per person: a .csv, .tsv or .txt file (also compressed, "
+        "as .gz) or a .parquet file. Text files are UTF-8, with a header unless the format has "
+        "none. Or a folder of such files, all text or all Parquet, with the same columns; they are "
+        "read in the order of their names, and names that start with a dot or an underscore are "
+        "skipped."
     )
     format: FormatName = Field(
         default="plain",
-        description="What kind of file it is. plain: the keys below tell. criteo and avazu: a file "
-        "as Kaggle published it; its columns are known, and the keys below can be left out.",
+        description="File format. plain: described by the keys below. criteo, avazu: the files "
+        "published on Kaggle; their columns are known, so the keys below may be omitted.",
     )
     id_column: str = Field(
         min_length=1,
-        description="Column that holds the IDs: each there, and there once. Of criteo it is "
-        "row_number, unless an ID was put first in each row: then any other name.",
+        description="Column with the IDs, which must be unique and non-empty. For criteo: "
+        "row_number, or any other name if an ID was added as the first column.",
     )
     delimiter: Delimiter = Field(
         default=",",
-        description='Character between the values of a CSV row; for tabs, "\\t" in quotes.',
+        description='Character that separates the values of a CSV row; for tabs, write "\\t" in '
+        "quotes.",
     )
     label: str | None = Field(
         default=None,
         min_length=1,
-        description="Column that holds the labels, for the active party; null: none, or the "
-        "format's own.",
+        description="Column with the labels, at the active party. null: no labels, or the label "
+        "column of the format.",
     )
     numeric: Columns = Field(
         default="auto",
-        description="Features that are numbers, as a list of columns. auto: all columns of numbers "
-        "but IDs and labels; in a CSV file, those in which all values are numbers, empty or NA.",
+        description="Numeric feature columns, as a list. auto: all numeric columns except IDs and "
+        "labels; in a CSV file, the columns in which every value is a number, empty or NA.",
     )
     categorical: Columns = Field(
         default="auto",
-        description="Features that are categories, as a list of columns. auto: all columns that "
-        "are not IDs, labels or numeric. Both lists empty: no features.",
+        description="Categorical feature columns, as a list. auto: all columns that are not IDs, "
+        "labels or numeric. If both lists are empty, the table has no features.",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, values: object) -> object:
-        """What the format settles and the file leaves open."""
+        """Add what the format determines and the file does not set."""
         if not isinstance(values, dict) or not (known := _known_format(values.get("format"))):
             return values
-        left_open = {"label": None, "numeric": "auto", "categorical": "auto"}
+        unset = {"label": None, "numeric": "auto", "categorical": "auto"}
         given = {
-            key: value
-            for key, value in values.items()
-            if key not in left_open or value != left_open[key]
+            key: value for key, value in values.items() if key not in unset or value != unset[key]
         }
         return known.settings() | given
 
     @check_field("id_column")
     @classmethod
-    def _is_an_id(cls, column: str, info: ValidationInfo) -> str:
+    def _check_id_column(cls, column: str, info: ValidationInfo) -> str:
         known = _known_format(info.data.get("format"))
         if known and not known.allows_id(column):
-            raise ValueError(f"must in this format be {known.id_column!r}, or left out")
+            raise ValueError(f"must be {known.id_column!r} in this format, or omitted")
         return column
 
     @check_field("delimiter", "label")
     @classmethod
-    def _fits_format(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_format(cls, value: str | None, info: ValidationInfo) -> str | None:
         known = _known_format(info.data.get("format"))
-        if known and value != (settled := known.settings()[str(info.field_name)]):
-            raise ValueError(f"must in this format be {settled!r}, or left out")
+        if known and value != (expected := known.settings()[str(info.field_name)]):
+            raise ValueError(f"must be {expected!r} in this format, or omitted")
         return value
 
     @check_field("label")
     @classmethod
-    def _is_no_id(cls, label: str | None, info: ValidationInfo) -> str | None:
+    def _check_label(cls, label: str | None, info: ValidationInfo) -> str | None:
         if label is not None and label == info.data.get("id_column"):
             raise ValueError("must differ from id_column")
         return label
 
     @check_field("numeric", "categorical")
     @classmethod
-    def _are_features(cls, columns: Columns, info: ValidationInfo) -> Columns:
+    def _check_features(cls, columns: Columns, info: ValidationInfo) -> Columns:
         if columns == "auto":
             return columns
         known = _known_format(info.data.get("format"))
@@ -135,77 +135,79 @@ class Table(Section):
 
 
 class HeldOutTable(Section):
-    """Where the rows for tests are; their columns are those of the training table."""
+    """A table of people who are not trained on, with the columns of the training table."""
 
     path: FilePath = Field(
-        description="File with the same columns as the training table: the IDs, the label and the "
-        "features are found by the same names."
+        description="Table with the same columns as the training table: IDs, label and features "
+        "are found by the same names."
     )
     format: Literal["same", FormatName] = Field(
         default="same",
-        description="What kind of file it is. same: as the training table; or plain, criteo, "
-        "avazu.",
+        description="File format: plain, criteo or avazu; same: that of the training table.",
     )
     delimiter: str = Field(
         default="same",
-        description="Character between the values of a CSV row. same: as in the training table.",
+        description="Character that separates the values of a CSV row. same: as in the training "
+        "table.",
     )
 
     @check_field("delimiter")
     @classmethod
-    def _is_a_delimiter(cls, delimiter: str, info: ValidationInfo) -> str:
+    def _check_delimiter(cls, delimiter: str, info: ValidationInfo) -> str:
         if delimiter == "same":
             return delimiter
         known = _known_format(info.data.get("format"))
         if known and delimiter != known.delimiter:
-            raise ValueError(f"must in this format be {known.delimiter!r}, or left out")
+            raise ValueError(f"must be {known.delimiter!r} in this format, or omitted")
         return _check_delimiter(delimiter)
 
 
 class PreprocessingSettings(Section):
-    """How features become what a model takes; learned from the training table."""
+    """How features are encoded for the model; fitted on the training table."""
 
     min_count: int = Field(
         default=1,
         ge=1,
-        description="Categories in fewer training rows than this count as one and the same, "
-        "together with those in none. 10 suits large tables.",
+        description="Categories that occur in fewer training rows than this are treated as "
+        "unknown. 10 suits large tables.",
     )
     scaling: Scaling = Field(
         default="linear",
-        description="How numbers get between 0 and 1. linear: from the least to the greatest in "
-        "training. log: the same, after sign(x) * log(1 + abs(x)), for long tails.",
+        description="How numbers are scaled to the range 0 to 1. linear: by the training minimum "
+        "and maximum. log: the same, after sign(x) * log(1 + abs(x)), for long tails.",
     )
 
 
 class Data(Section):
-    """Our tables."""
+    """The tables of this party."""
 
-    train: Table = Field(description="The table to align and to train on.")
+    train: Table = Field(description="The table to align and train on.")
     test: HeldOutTable | None = Field(
-        default=None, description="The table of people held out, to measure the model with."
+        default=None,
+        description="Table of held-out people on which the model is tested after each epoch.",
     )
     evaluation: HeldOutTable | None = Field(
         default=None,
-        description="The table of our people to evaluate the finished model on, none of whom is in "
-        "the training table. They need not be the peer's people too: neither learns who is.",
+        description="Table on which the finished model is evaluated. None of its people may be in "
+        "the training table. The peer's table may have other people: neither party learns who is "
+        "shared.",
     )
     preprocessing: PreprocessingSettings = Field(
         default=PreprocessingSettings(),
-        description="How features become what a model takes; learned from the training table.",
+        description="How features are encoded for the model; fitted on the training table.",
     )
 
     @property
     def test_table(self) -> Table | None:
-        """The test table, described in full."""
-        return None if self.test is None else self._in_full(self.test)
+        """The test table, with the columns and format of the training table filled in."""
+        return None if self.test is None else self._complete(self.test)
 
     @property
     def evaluation_table(self) -> Table | None:
-        """The evaluation table, described in full."""
-        return None if self.evaluation is None else self._in_full(self.evaluation)
+        """The evaluation table, with the columns and format of the training table filled in."""
+        return None if self.evaluation is None else self._complete(self.evaluation)
 
-    def _in_full(self, table: HeldOutTable) -> Table:
+    def _complete(self, table: HeldOutTable) -> Table:
         changes: dict[str, object] = {"path": table.path}
         if table.format not in ("same", self.train.format):
             known = _known_format(table.format)

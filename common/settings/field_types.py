@@ -1,4 +1,4 @@
-"""Types that fields of several sections share: names, paths, durations."""
+"""Field types that several sections share: names, paths and durations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 def _check_name(name: str) -> str:
     if not _DNS_LABEL.fullmatch(name):
         raise ValueError(
-            "must be 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end"
+            "must be 1 to 63 lower-case letters, digits and hyphens, and must not start or end "
+            "with a hyphen"
         )
     return name
 
 
 def _resolve(path: Path, info: ValidationInfo) -> Path:
-    # A key pasted in place of its path would otherwise turn up in later messages.
+    # Somebody may paste a private key instead of its path: later messages must not show it.
     if any(character < " " for character in str(path)):
         raise ValueError("must be a path on one line")
     folder = (info.context or {}).get("folder")
@@ -28,5 +29,6 @@ def _resolve(path: Path, info: ValidationInfo) -> Path:
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
+#: Relative paths start from the folder of the configuration file.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_resolve)]
 Seconds = Annotated[float, Field(gt=0)]

@@ -1,4 +1,4 @@
-"""Files in the form in which others publish them: the name of the format settles the rest."""
+"""Known formats of published tables: the name of the format determines all columns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 FormatName = Literal["plain", "criteo", "avazu"]
 
-#: The ID column of a file without one: the IDs are 1, 2, 3, ... in the order of the rows.
+#: The ID column of a file without IDs: the IDs are 1, 2, 3, ... in the order of the rows.
 ROW_NUMBER = "row_number"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Everything about a table but its path."""
+    """Everything about a table except its path."""
 
     id_column: str
     delimiter: str
@@ -22,28 +22,28 @@ class Format:
     categorical: tuple[str, ...]
 
     def settings(self) -> dict[str, Any]:
-        """The keys of the configuration that it settles."""
+        """Return the configuration keys that the format determines, with their values."""
         return asdict(self)
 
     def allows_id(self, column: str) -> bool:
-        """Whether the IDs can be in `column`. A file without IDs may get some, put first."""
+        """Whether `column` can be the ID column. A file without IDs may get one as first column."""
         if column == self.id_column:
             return True
         return self.id_column == ROW_NUMBER and column not in self.columns
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All but an ID, in the order of a file without header."""
+        """All columns except an ID, in the order of a file without a header."""
         return (self.label, *self.numeric, *self.categorical)
 
     def header(self, id_column: str) -> tuple[str, ...] | None:
-        """The columns of a text file that does not name them; None when it does."""
+        """Return the columns of a text file without a header; None if the file has a header."""
         if self.id_column != ROW_NUMBER:
             return None
         return self.columns if id_column == ROW_NUMBER else (id_column, *self.columns)
 
 
-#: Kaggle, "Display Advertising Challenge" (2014): tabs, no header, no IDs.
+#: Kaggle, "Display Advertising Challenge" (2014): tab-separated, no header, no IDs.
 CRITEO = Format(
     id_column=ROW_NUMBER,
     delimiter="\t",
@@ -52,8 +52,8 @@ CRITEO = Format(
     categorical=tuple(f"C{number}" for number in range(1, 27)),
 )
 
-#: Kaggle, "Click-Through Rate Prediction" (2014): all columns but `id` and `click` are categories,
-#: the hour (as YYMMDDHH) among them.
+#: Kaggle, "Click-Through Rate Prediction" (2014): all columns except `id` and `click` are
+#: categories, including the hour (as YYMMDDHH).
 AVAZU = Format(
     id_column="id",
     delimiter=",",

@@ -19,20 +19,21 @@ class Key:
 
     path: tuple[str, ...]
     meaning: str
-    #: What it is when the file does not say; None without meaning where `required`.
+    #: The value if the file does not set the key; None if the key is `required`.
     default: object
     required: bool
-    #: The values allowed, where they can be listed.
+    #: The allowed values, if there is a fixed list.
     choices: tuple[str, ...]
     is_section: bool
 
     @property
     def dotted(self) -> str:
+        """The path as it appears in messages, such as `network.address`."""
         return ".".join(self.path)
 
     @property
     def optional(self) -> bool:
-        """Whether it may be left out and is then not there at all."""
+        """Whether the key may be omitted and then has no value."""
         return not self.required and self.default is None
 
     @property
@@ -42,7 +43,7 @@ class Key:
 
 
 def describe_keys(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[Key]:
-    """Every section and key, in the order of the file; a section comes before its keys."""
+    """Yield every section and key of `model` in file order, each section before its keys."""
     for name, field in model.model_fields.items():
         path = (*above, name)
         section = _section(field)
@@ -59,7 +60,7 @@ def describe_keys(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterat
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that holds keys, also when it is optional."""
+    """Return the model of a field that is a section, even an optional one; None otherwise."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind

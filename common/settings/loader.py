@@ -1,4 +1,4 @@
-"""Load and check configuration files."""
+"""Load configuration files, and report every problem with its key and the fix."""
 
 from __future__ import annotations
 
@@ -21,26 +21,31 @@ S = TypeVar("S", bound=Section)
 
 
 def load_config(path: Path) -> PartyConfig:
-    """Read and check a configuration file; its relative paths start from its folder.
+    """Load and validate a party's configuration. Relative paths start from the file's folder.
 
     Raises:
-        ConfigurationError: names the file and lists every problem with its key and the fix.
+        ConfigurationError: the message names the file and lists every problem.
     """
-    return load_section(path, PartyConfig, if_absent="`florist init` writes a commented one")
+    return load_section(path, PartyConfig, if_missing="`florist init` creates one")
 
 
-def load_section(path: Path, kind: type[S], *, if_absent: str = "name another") -> S:
-    """As `load_config`, of a file with the keys of `kind`.
+def load_section(path: Path, kind: type[S], *, if_missing: str = "check the path") -> S:
+    """Load and validate a file that has the keys of `kind`; otherwise like `load_config`.
+
+    Args:
+        path: the file.
+        kind: the section that the file contains.
+        if_missing: what to do if the file does not exist, for the error message.
 
     Raises:
-        ConfigurationError: as `load_config`.
+        ConfigurationError: the message names the file and lists every problem.
     """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigurationError(f"{path}: there is no such file; {if_absent}") from None
+        raise ConfigurationError(f"{path}: no such file; {if_missing}") from None
     except IsADirectoryError:
-        raise ConfigurationError(f"{path}: is a folder; name the file in it") from None
+        raise ConfigurationError(f"{path}: this is a folder; give the path of a file") from None
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from None
     try:
@@ -48,30 +53,30 @@ def load_section(path: Path, kind: type[S], *, if_absent: str = "name another") 
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(
-            f"{path}: line {line} is not UTF-8; save the file with that encoding"
+            f"{path}: line {line} is not valid UTF-8; save the file as UTF-8"
         ) from None
     return parse_section(text, kind, folder=path.absolute().parent, source=str(path))
 
 
 def parse_config(text: str, *, folder: Path, source: str) -> PartyConfig:
-    """As `load_config`, from a text; messages call it `source`.
+    """Validate the text of a party's configuration; messages call it `source`.
 
     Raises:
-        ConfigurationError: as `load_config`.
+        ConfigurationError: the message lists every problem.
     """
     return parse_section(text, PartyConfig, folder=folder, source=source)
 
 
 def parse_section(text: str, kind: type[S], *, folder: Path, source: str) -> S:
-    """As `load_section`, from a text; messages call it `source`.
+    """Validate a text that has the keys of `kind`; messages call it `source`.
 
     Raises:
-        ConfigurationError: as `load_config`.
+        ConfigurationError: the message lists every problem.
     """
     values = parse_yaml(text, source)
     if not isinstance(values, dict):
-        found = "is empty" if values is None else "holds no keys at its top level"
-        raise ConfigurationError(f"{source}: {found}; it must have {listed(kind.model_fields)}")
+        found = "is empty" if values is None else "has no keys at the top level"
+        raise ConfigurationError(f"{source}: {found}; expected {listed(kind.model_fields)}")
     values = apply_renames(values, kind.renamed_keys, source)
     try:
         return kind.model_validate(values, context={"folder": folder})

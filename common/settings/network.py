@@ -11,14 +11,15 @@ from florist.common.settings.section import Section
 
 
 class Party(Section):
-    """Who the two are."""
+    """The names of the two parties."""
 
     name: Name = Field(
-        description="Our name, and the common name in our certificate: lower-case letters, digits "
-        "and hyphens, 63 at most."
+        description="Name of this party, and common name of its certificate: up to 63 lower-case "
+        "letters, digits and hyphens."
     )
     peer: Name = Field(
-        description="The peer's name: no other certificate is accepted. Different from ours."
+        description="Name of the peer; only a certificate with this common name is accepted. Must "
+        "differ from party.name."
     )
 
     @check_field("peer")
@@ -30,26 +31,27 @@ class Party(Section):
 
 
 class Tls(Section):
-    """Files of mutual TLS, PEM."""
+    """The PEM files for mutual TLS."""
 
     authority: FilePath = Field(
-        description="File (PEM) with the certificate of the authority that signed the peer's."
+        description="PEM file with the certificate of the authority that signed the peer's "
+        "certificate."
     )
-    certificate: FilePath = Field(description="File (PEM) with our certificate.")
+    certificate: FilePath = Field(description="PEM file with this party's certificate.")
     key: FilePath = Field(
-        description="File (PEM) with the private key of our certificate; readable by us alone."
+        description="PEM file with the private key of the certificate; only the owner may read it."
     )
 
 
 class Network(Section):
-    """Where the parties meet."""
+    """How the parties connect."""
 
     address: Address = Field(
-        description="host:port where the active party listens and which the passive party dials. "
-        "An IPv6 address stands in brackets, and all of it in quotes."
+        description="host:port where the active party listens and to which the passive party "
+        "connects. Write an IPv6 address in brackets and the whole value in quotes."
     )
     tls: Tls | None = Field(
         default=None,
-        description="Files for mutual TLS: authority, certificate and key. Without them a party "
-        "starts only when its command line allows plain text.",
+        description="Files for mutual TLS: authority, certificate and key. Without them, a party "
+        "starts only with --insecure-plaintext.",
     )

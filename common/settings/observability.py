@@ -9,12 +9,12 @@ from florist.common.settings.section import Section
 
 
 class Observability(Section):
-    """Where our own operators see how the run goes."""
+    """Where this party's operators monitor a run."""
 
     address: Address | None = Field(
         default=None,
-        description="host:port of a status page at `/`, and of `/metrics` for Prometheus, "
-        "`/healthz` and `/readyz`, such as 127.0.0.1:9464, which is for this machine alone; null: "
-        "none. It tells nobody who is shared, but whoever reaches it reads the log: no password "
-        "and no TLS of its own.",
+        description="host:port of the status page at `/`, of `/metrics` for Prometheus, and of "
+        "`/healthz` and `/readyz`; for example 127.0.0.1:9464, which only this machine can reach. "
+        "null: no status page. It does not reveal which people are shared, but everyone who "
+        "can connect can read the log: it has no password and no TLS.",
     )

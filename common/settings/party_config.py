@@ -23,49 +23,52 @@ from florist.common.settings.training import Model, Optimiser, Training
 
 
 class PartyConfig(Section):
-    """Everything that one party's configuration file contains."""
+    """The contents of one party's configuration file."""
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"patience": "timeouts"}
 
-    party: Party = Field(description="Who the two parties are.")
-    network: Network = Field(description="Where they meet, and how they know each other.")
-    data: Data = Field(description="Our tables.")
+    party: Party = Field(description="The names of the two parties.")
+    network: Network = Field(description="How the parties connect and authenticate each other.")
+    data: Data = Field(description="The tables of this party.")
     run_directory: FilePath = Field(
-        description="Folder for results and checkpoints; made when it is not there."
+        description="Folder for results and checkpoints; created if it does not exist."
     )
     alignment: AlignmentSettings = Field(
-        default=AlignmentSettings(), description="How we take part in the private set union."
+        default=AlignmentSettings(),
+        description="How this party takes part in the private set union.",
     )
     compute: ComputeSettings = Field(
-        default=ComputeSettings(), description="What this machine does the work with."
+        default=ComputeSettings(), description="What this party computes the alignment with."
     )
-    model: Model = Field(default=Model(), description="Our half of the model.")
-    optimiser: Optimiser = Field(default=Optimiser(), description="How our half learns.")
+    model: Model = Field(default=Model(), description="This party's half of the model.")
+    optimiser: Optimiser = Field(
+        default=Optimiser(), description="How this party's half is optimised."
+    )
     training: Training = Field(
-        default=Training(), description="Where and how our half of the training runs."
+        default=Training(), description="Where and how this party's half is trained."
     )
     audit: AuditSettings = Field(
         default=AuditSettings(),
-        description="How we watch what we give away: while it trains, a party attacks what it "
-        "sends, as its peer could.",
+        description="Self-audit: while it trains, this party attacks what it sends, as its peer "
+        "could, and measures what leaks.",
     )
     timeouts: Timeouts = Field(default=Timeouts(), description="How long to wait for the peer.")
     serving: Serving = Field(
-        default=Serving(), description="How predictions are given, and got, once a model is there."
+        default=Serving(), description="How predictions are served and requested after training."
     )
     observability: Observability = Field(
-        default=Observability(), description="Where our own operators see how the run goes."
+        default=Observability(), description="Where this party's operators monitor a run."
     )
     agreement: Agreement = Field(
         default=Agreement(),
-        description="What both parties must have alike. They compare it before anything else and "
-        "stop at a difference.",
+        description="Settings that must be the same at both parties. The parties compare them "
+        "before anything else and stop if they differ.",
     )
 
     @check_field("agreement")
     @classmethod
-    def _can_have_branches(cls, agreement: Agreement, info: ValidationInfo) -> Agreement:
+    def _check_branches(cls, agreement: Agreement, info: ValidationInfo) -> Agreement:
         compute = info.data.get("compute")
         if agreement.branches > 1 and compute is not None and compute.executor != "ray":
-            raise ValueError("branches above 1 run on a Ray cluster: set compute.executor to ray")
+            raise ValueError("branches above 1 require a Ray cluster: set compute.executor to ray")
         return agreement

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def describe_problem(  # noqa: PLR0911 - one per kind of problem
     error: ErrorDetails, known: dict[tuple[str, ...], Key]
 ) -> str:
-    """One line: the key, what is wrong with it, the fix."""
+    """Describe one validation error on one line: the key, the problem and the fix."""
     value = error["input"]
     where = ".".join(part if part.isprintable() else ascii(part) for part in map(str, error["loc"]))
-    # Entries of a list have the same keys, whatever their number.
+    # All items of a list have the same keys: drop the indices.
     path = tuple(part for part in error["loc"] if isinstance(part, str))
     match error["type"]:
         case "extra_forbidden":
@@ -30,10 +30,10 @@ def describe_problem(  # noqa: PLR0911 - one per kind of problem
         case "missing":
             return f"{where}: missing; add it. {known[path].meaning}"
         case "invalid_key":
-            return f"{where}: a key must be text; put it in quotes"
+            return f"{where}: keys must be text; put it in quotes"
         case "model_type":
             keys = listed(key[-1] for key in known if key[:-1] == path)
-            return f"{where}: {'is empty' if value is None else 'has no keys'}; give it {keys}"
+            return f"{where}: {'is empty' if value is None else 'has no keys'}; expected {keys}"
         case "literal_error":
             return f"{where}: must be one of {listed(known[path].choices)}, {_not(value)}"
         case "string_type" | "path_type":
@@ -56,18 +56,19 @@ def _suggestion(path: tuple[str, ...], known: list[tuple[str, ...]]) -> str:
     if near := difflib.get_close_matches(path[-1], siblings, n=1):
         return f"did you mean `{near[0]}`?"
     if elsewhere := [".".join(key) for key in known if key[-1] == path[-1]]:
-        return f"it belongs at `{elsewhere[0]}`"
-    return f"known here: {listed(siblings)}"
+        return f"did you mean `{elsewhere[0]}`?"
+    return f"expected one of {listed(siblings)}"
 
 
 def _not(value: object) -> str:
-    """What was found instead, short and printable; of a pasted key or certificate, nothing."""
+    """Say what was found instead, short and printable; never show a pasted key or certificate."""
     if isinstance(value, dict | list):
         return "not a group of keys" if isinstance(value, dict) else "not a list"
     if isinstance(value, str) and any(character < " " for character in value):
-        return "not this one with line breaks or control characters"
+        return "not text with line breaks or control characters"
     return "not empty" if value is None else f"not {abbreviated(value)}"
 
 
 def listed(names: Iterable[str]) -> str:
+    """Join names with commas, each in backticks."""
     return ", ".join(f"`{name}`" for name in names)

@@ -10,99 +10,101 @@ from florist.common.settings.section import Section
 
 
 class ServingLimits(Section):
-    """How much the peer may ask: predictions can be used to copy a model, or to probe labels."""
+    """How much the peer may request: predictions can be abused to copy a model or infer labels."""
 
     rows_per_request: int = Field(
-        default=4096, ge=1, description="Rows that one request may have; more are refused."
+        default=4096, ge=1, description="Maximum rows per request; larger requests are rejected."
     )
     rows_per_minute: int = Field(
         default=600_000,
         ge=1,
-        description="Rows that the peer may ask for in a minute. Beyond it single requests are "
-        "refused, and streams wait.",
+        description="Maximum rows per minute. Above it, single requests are rejected and streams "
+        "wait.",
     )
     calls: int = Field(
         default=64,
         ge=1,
         le=1024,
-        description="Single requests of the peer under way at once; more are refused.",
+        description="Maximum number of concurrent single requests; further ones are rejected.",
     )
     streams: int = Field(
         default=4,
         ge=1,
         le=256,
-        description="Streams of requests of the peer under way at once; more are refused.",
+        description="Maximum number of concurrent streams of requests; further ones are rejected.",
     )
 
 
 class Batching(Section):
-    """How requests that come at the same time are computed together."""
+    """How concurrent requests are combined into batches."""
 
     rows: int = Field(
-        default=8192, ge=1, description="Rows that are computed together, from several requests."
+        default=8192, ge=1, description="Maximum rows per batch, from several requests."
     )
     delay: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="Seconds that requests which had to wait for the model wait on for others to "
-        "join them. A request that finds the model idle never waits.",
+        description="Additional seconds that requests which already had to wait for the model wait "
+        "for others to join the batch. A request that finds the model idle never waits.",
     )
 
 
 class Http(Section):
-    """The service for the organisation's own applications, at the passive party."""
+    """The HTTP service of the passive party for its own applications."""
 
     address: Address = Field(
         default="127.0.0.1:8088",
-        description="host:port where our own applications get predictions; 127.0.0.1 is this "
-        "machine alone. It has no TLS of its own: elsewhere, put it behind something that has.",
+        description="host:port where this organisation's applications request predictions; "
+        "127.0.0.1 is reachable from this machine only. The service has no TLS: to expose it "
+        "further, put it behind a TLS proxy.",
     )
     token_file: FilePath | None = Field(
         default=None,
-        description="File with the token that applications must show, readable by us alone; "
-        "made when it is not there. null: serving/http-token in run_directory.",
+        description="File with the token that applications must send; only the owner may read it. "
+        "Created if it does not exist. null: serving/http-token in run_directory.",
     )
-    max_rows: int = Field(default=1024, ge=1, description="Rows of one request.")
+    max_rows: int = Field(default=1024, ge=1, description="Maximum rows per request.")
     max_bytes: int = Field(
-        default=4 << 20, ge=1024, description="Length of a request's body, in bytes."
+        default=4 << 20, ge=1024, description="Maximum size of a request body, in bytes."
     )
 
 
 class Serving(Section):
-    """How predictions are given (active party) and got (passive party)."""
+    """How predictions are served (active party) and requested (passive party)."""
 
     address: Address | None = Field(
         default=None,
-        description="host:port where the active party gives predictions and which the passive "
-        "party dials. null: network.address.",
+        description="host:port where the active party serves predictions and to which the passive "
+        "party connects. null: network.address.",
     )
     threads: int = Field(
         default=1,
         ge=0,
-        description="Number of cores for a model's arithmetic; 0 stands for all of them. One is "
-        "best for small requests.",
+        description="Number of cores for model inference; 0: all of them. 1 is best for small "
+        "requests.",
     )
     limits: ServingLimits = Field(
-        default=ServingLimits(), description="How much the peer may ask, at the active party."
+        default=ServingLimits(),
+        description="How much the peer may request, at the active party.",
     )
     batching: Batching = Field(
         default=Batching(),
-        description="How requests at the same time are computed together, at the active party.",
+        description="How concurrent requests are combined into batches, at the active party.",
     )
     idle: Seconds = Field(
         default=60.0,
-        description="Seconds without progress after which the active party ends a stream: its "
-        "peer neither sends nor reads.",
+        description="Seconds without progress after which the active party closes a stream, "
+        "because the peer neither sends nor reads.",
     )
     answer: Seconds = Field(
         default=30.0, description="Seconds that the passive party waits for an answer."
     )
     drain: Seconds = Field(
         default=20.0,
-        description="Seconds that requests under way have to finish when a party is stopped.",
+        description="Seconds that pending requests have to finish when a party is stopped.",
     )
     http: Http = Field(
         default=Http(),
-        description="The service for our own applications, at the passive party.",
+        description="The HTTP service for this organisation's applications, at the passive party.",
     )

@@ -12,20 +12,23 @@ class Timeouts(Section):
     """How long to wait for the peer."""
 
     connect: Seconds = Field(
-        default=600.0, description="Seconds to wait for the peer to come up, once we are ready."
+        default=600.0,
+        description="Seconds to wait for the peer to connect, once this party is ready.",
     )
     silence: float = Field(
         default=10.0,
         ge=3,
         le=13,
-        description="Seconds without a sign of life after which the peer counts as lost, 3 to 13.",
+        description="Seconds without a heartbeat after which the peer is considered lost, 3 to 13.",
     )
     stall: Seconds = Field(
-        default=1800.0, description="Seconds that a peer may be alive and make no progress."
+        default=1800.0,
+        description="Seconds that the peer may be alive without making progress.",
     )
     outage: float = Field(
         default=1800.0,
         ge=0,
-        description="Seconds that the peer may be away once a run has begun: the line is cut, or "
-        "the peer restarts. The run then goes on by itself. 0 ends the run at the first loss.",
+        description="Seconds to wait for a peer that is lost during a run, because the network "
+        "failed or the peer restarts; the run then resumes automatically. 0: the run ends as soon "
+        "as the peer is lost.",
     )

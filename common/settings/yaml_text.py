@@ -11,7 +11,7 @@ from florist.common.core.text import abbreviated
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader; it also refuses a key given twice, of which YAML would keep the last."""
+    """A safe loader that rejects duplicate keys, of which PyYAML would silently keep the last."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401 - as inherited
         node = super().compose_mapping_node(anchor)
@@ -21,7 +21,7 @@ class _Loader(yaml.SafeLoader):
                 continue
             if (key.tag, key.value) in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {abbreviated(key.value)} is there twice; keep one",
+                    problem=f"duplicate key {abbreviated(key.value)}; remove one",
                     problem_mark=key.start_mark,
                 )
             seen.add((key.tag, key.value))
@@ -29,6 +29,11 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, source: str) -> object:
+    """Parse one YAML document; messages call it `source`.
+
+    Raises:
+        ConfigurationError: the text is not valid YAML. The message names the line if it is known.
+    """
     try:
         return _Loader(text).get_single_data()
     except yaml.MarkedYAMLError as error:
@@ -37,11 +42,11 @@ def parse_yaml(text: str, source: str) -> object:
         raise ConfigurationError(f"{source}: {where}{error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigurationError(f"{source}: line {line}: a control character; remove it") from None
-    except RecursionError:
-        raise ConfigurationError(f"{source}: is nested too deeply to be a configuration") from None
-    except ValueError as error:
-        # For example the date 2026-02-30, which YAML tries to read as one.
         raise ConfigurationError(
-            f"{source}: a value cannot be read ({error}); put text in quotes"
+            f"{source}: line {line}: contains a control character; remove it"
         ) from None
+    except RecursionError:
+        raise ConfigurationError(f"{source}: is nested too deeply for a configuration") from None
+    except ValueError as error:
+        # For example 2026-02-30, which YAML parses as a date.
+        raise ConfigurationError(f"{source}: invalid value ({error}); put text in quotes") from None

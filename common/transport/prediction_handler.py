@@ -22,7 +22,7 @@ class PredictionHandler(Protocol):
         """Compare the peer's half with ours.
 
         Raises:
-            RequestRefused: they do not belong together.
+            Refused: they do not belong together.
         """
         ...
 
@@ -30,7 +30,7 @@ class PredictionHandler(Protocol):
         """Refuse a call that is meant for another model than the one that is served.
 
         Raises:
-            RequestRefused: it is.
+            Refused: it is.
         """
         ...
 
@@ -43,6 +43,6 @@ class PredictionHandler(Protocol):
                 event is set; else it is refused at once.
 
         Raises:
-            RequestRefused: it cannot be answered, or not now.
+            Refused: it cannot be answered, or not now.
         """
         ...

@@ -33,7 +33,7 @@ from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
     BundleOffer,
-    EvaluationEmbeddingBlock,
+    EmbeddingBlock,
     EvaluationOpening,
     SetChunk,
 )
@@ -258,7 +258,7 @@ def test_nothing_is_on_the_line_but_the_protocol(workspace: Workspace) -> None:
         "SetHeader",
         "SetChunk",
         "UnionDigest",
-        "EvaluationEmbeddingBlock",
+        "EmbeddingBlock",
         "EvaluationSummary",
     }
 
@@ -419,7 +419,7 @@ def test_nobody_in_common(workspace: Workspace) -> None:
     )
     done = run(workspace)
     both_refuse(done, "nobody in common")
-    assert EvaluationEmbeddingBlock not in done.kinds
+    assert EmbeddingBlock not in done.kinds
 
 
 def test_different_agreements(workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""What `florist init` writes beyond what the end-to-end tests use."""
+"""`florist init`: options that the end-to-end tests do not use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_status_page_where_asked_and_folders_for_the_runs(tmp_path: Path) -> None:
+def test_status_page_and_run_directories(tmp_path: Path) -> None:
     write_first_files(tmp_path, Names("bank", "telco"), "active:7443", None, "0.0.0.0:9464")
     for role in ("active", "passive"):
         config = load_config(tmp_path / f"{role}.yml")

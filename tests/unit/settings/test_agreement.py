@@ -1,4 +1,4 @@
-"""The agreement: one text for equal values, one line per difference, no trust in the peer's."""
+"""Comparing agreements: canonical text, one line per difference, untrusted input."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_one_line_per_field() -> None:
     ]
 
 
-def test_nested_fields_and_fields_of_one_side() -> None:
+def test_nested_fields_and_fields_of_one_party() -> None:
     ours = canonical({"training": {"epochs": 3, "batch": 8192}, "same": [1, 2]})
     theirs = canonical({"training": {"epochs": 1, "rate": 0.1}, "same": [1, 2]})
     assert differences(ours, theirs) == [
-        "agreement.training.batch: 8192 here, not known at the peer",
+        "agreement.training.batch: 8192 here, not set at the peer",
         "agreement.training.epochs: 3 here, 1 at the peer",
-        "agreement.training.rate: not known here, 0.1 at the peer",
+        "agreement.training.rate: not set here, 0.1 at the peer",
     ]
 
 
@@ -74,14 +74,14 @@ def test_nested_fields_and_fields_of_one_side() -> None:
     ("one", "other"),
     [(1, True), (1, 1.0), (0, False), ("1", 1), ("null", None), ("true", True), ({}, None)],
 )
-def test_values_that_look_alike_differ_and_look_different(one: object, other: object) -> None:
+def test_similar_values_are_distinguished(one: object, other: object) -> None:
     (line,) = differences(canonical({"x": one}), canonical({"x": other}))
     here, there = re.fullmatch(r"agreement\.x: (.*) here, (.*) at the peer", line).groups()  # type: ignore[union-attr]
     assert here != there
 
 
 @given(objects, objects)
-def test_no_difference_exactly_when_equal_and_the_same_fields_from_both_sides(
+def test_differences_are_empty_if_equal_and_symmetric(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     first, second = canonical(one), canonical(other)
@@ -115,7 +115,7 @@ def test_no_difference_exactly_when_equal_and_the_same_fields_from_both_sides(
         canonical({f"f{number}": 1 for number in range(MAX_FIELDS + 1)}),
     ],
 )
-def test_a_text_that_is_no_agreement_is_a_violation(theirs: str) -> None:
+def test_invalid_agreements(theirs: str) -> None:
     with pytest.raises(ProtocolViolation) as caught:
         differences(OURS, theirs)
     assert len(str(caught.value)) < 100
@@ -123,7 +123,7 @@ def test_a_text_that_is_no_agreement_is_a_violation(theirs: str) -> None:
 
 
 @given(st.text() | st.text('{}[]":,a1\\u0', max_size=40))
-def test_any_text_gives_short_printable_lines_or_a_violation(theirs: str) -> None:
+def test_any_text_gives_short_printable_lines_or_an_error(theirs: str) -> None:
     try:
         lines = differences(OURS, theirs)
     except ProtocolViolation:
@@ -131,7 +131,7 @@ def test_any_text_gives_short_printable_lines_or_a_violation(theirs: str) -> Non
     assert all(line.isascii() and line.isprintable() and len(line) < 1000 for line in lines)
 
 
-def test_long_and_odd_values_are_cut_and_escaped() -> None:
+def test_long_and_unprintable_values_are_shortened_and_escaped() -> None:
     theirs = canonical(json.loads(OURS) | {"group": "\x1b[2J\u202e" + "x" * 5000})
     (line,) = differences(OURS, theirs)
     assert line.startswith('agreement.group: x25519 here, "\\u001b[2J\\u202exxx')
@@ -139,7 +139,7 @@ def test_long_and_odd_values_are_cut_and_escaped() -> None:
     assert len(line) < 150
 
 
-def test_refuses_what_is_not_in_the_model() -> None:
+def test_unknown_keys_and_values_are_rejected() -> None:
     with pytest.raises(ValidationError):
         Agreement.model_validate({"group": "x448"})
     with pytest.raises(ValidationError):

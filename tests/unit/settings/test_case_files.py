@@ -1,4 +1,4 @@
-"""The configurations of the documented cases: they load, and the two of a case fit each other."""
+"""The configurations of the documented cases load, and both files of a case agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_both_files_load_and_agree(case: Path) -> None:
     assert active.run_directory != passive.run_directory
 
 
-def test_each_has_the_columns_of_its_role_and_a_test_table(case: Path) -> None:
+def test_each_file_has_the_columns_of_its_role_and_a_test_table(case: Path) -> None:
     active, passive = (load_config(case / f"{role}.yml") for role in ("active", "passive"))
     assert active.data.train.label is not None
     assert passive.data.train.label is None
@@ -35,8 +35,8 @@ def test_each_has_the_columns_of_its_role_and_a_test_table(case: Path) -> None:
         assert config.network.tls is not None
 
 
-def test_one_simulation_can_stand_for_both(case: Path) -> None:
-    """The baselines have one model and one optimiser."""
+def test_both_parties_have_the_same_model_and_optimiser(case: Path) -> None:
+    """The simulated baselines have one model and one optimiser for both."""
     active, passive = (load_config(case / f"{role}.yml") for role in ("active", "passive"))
     assert (active.model, active.optimiser) == (passive.model, passive.optimiser)
 

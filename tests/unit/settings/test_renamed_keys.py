@@ -62,7 +62,7 @@ def test_old_and_new_key_together_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("values", [{"a": 1}, {"a": None}, {"a": ["b"]}])
-def test_values_that_are_no_sections_are_left_to_validation(values: dict[object, object]) -> None:
+def test_invalid_sections_are_left_to_validation(values: dict[object, object]) -> None:
     assert apply_renames(values, RENAMED, "f") == values
 
 
