@@ -25,8 +25,8 @@ from pyarrow import parquet
 
 from florist.common.data.features import Features
 from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import read_table
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.table_reader import read_whole_table
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.common.training.history import EpochFigures, History
@@ -94,10 +94,10 @@ class Side:
     def read(cls, config: PartyConfig, path: Path) -> Side:
         """As the party would, with the training table at `path`."""
         table, normalisation = config.data.train, config.agreement.id_normalisation
-        raw = read_table(table.model_copy(update={"path": path}), normalisation)
-        fitted = Preprocessing.fit(raw, config.data.preprocessing)
+        raw = read_whole_table(table.model_copy(update={"path": path}), normalisation)
+        fitted = fit_preprocessing(raw, config.data.preprocessing)
         assert config.data.test_table is not None
-        test = read_table(config.data.test_table, normalisation, features=fitted.features)
+        test = read_whole_table(config.data.test_table, normalisation, features=fitted.features)
         columns = fitted.transform(raw), fitted.transform(test), fitted.cardinalities
         if table.label is None:
             return cls(*columns)

@@ -40,7 +40,8 @@ from florist.cli.init import Names, write_first_files
 from florist.cli.ports import free_port
 from florist.common.bundle.loading import load_bundle
 from florist.common.core.progress import NoProgress
-from florist.common.data.tables import read_table, rows_without_ids
+from florist.common.data.raw_table import convert_features
+from florist.common.data.table_reader import read_whole_table
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
@@ -125,7 +126,7 @@ class World:
         }
         passive = load_bundle(runs["passive"], "passive")
         config = load_config(directory / "passive.yml")
-        raw = read_table(config.data.train, "strip", features=passive.preprocessing.features)
+        raw = read_whole_table(config.data.train, "strip", features=passive.preprocessing.features)
         places = np.arange(rows) % len(raw)
         return cls(
             directory, load_bundle(runs["active"], "active"), passive, raw.columns.take(places)
@@ -144,7 +145,7 @@ class Whole:
 
     def features(self, table: pa.Table) -> Features:
         preprocessing = self._passive.preprocessing
-        return preprocessing.transform(rows_without_ids("rows", table, preprocessing.features))
+        return preprocessing.transform(convert_features("rows", table, preprocessing.features))
 
     def predict(self, features: Features) -> torch.Tensor:
         with torch.inference_mode():

@@ -46,8 +46,8 @@ from florist.common.core.progress import NoProgress
 from florist.common.core.release import RELEASE
 from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import read_table
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.table_reader import read_whole_table
 from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.agreement import TrainingAgreement
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.core.roles import RoleName
+    from florist.common.data.preprocessing import Preprocessing
     from florist.common.settings.party_config import PartyConfig
 
 NAMES = Names(active="bank", passive="telco")
@@ -274,7 +275,7 @@ def with_defaults(config: PartyConfig, *keys: str) -> PartyConfig:
 
 def align(config: PartyConfig, role: RoleName) -> None:
     """What the union leaves behind where both hold the same people in the same order."""
-    ids = read_table(config.data.train, config.agreement.id_normalisation).ids
+    ids = read_whole_table(config.data.train, config.agreement.id_normalisation).ids
     size = len(ids)
     summary = AlignmentSummary(
         format=FORMAT,
@@ -342,10 +343,10 @@ class Loop:
     def __init__(self, active: PartyConfig, passive: PartyConfig) -> None:
         torch.set_num_threads(len(ROLES))
         labelled, raw = (
-            read_table(config.data.train, config.agreement.id_normalisation)
+            read_whole_table(config.data.train, config.agreement.id_normalisation)
             for config in (active, passive)
         )
-        preprocessing = Preprocessing.fit(raw, passive.data.preprocessing)
+        preprocessing = fit_preprocessing(raw, passive.data.preprocessing)
         agreement = active.agreement.training
         self._batch = agreement.batch_size
         self._features = preprocessing.transform(raw)

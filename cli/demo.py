@@ -21,7 +21,8 @@ from florist.cli.ports import free_port
 from florist.cli.show import describe_training
 from florist.common.core.errors import InternalError, PeerLost
 from florist.common.core.roles import RoleName
-from florist.common.data.tables import read_table, read_table_ids
+from florist.common.data.table_ids import IdReader
+from florist.common.data.table_reader import read_whole_table
 from florist.common.evaluation.metric_names import METRICS
 from florist.common.session.run_directory import Alignment, RunDirectory
 from florist.common.settings.loader import load_config
@@ -155,7 +156,8 @@ def _show_alignment(
 
 def _people(directory: Path, role: str) -> list[bytes]:
     config = load_config(directory / f"{role}.yml")
-    return list(read_table_ids(config.data.train, config.agreement.id_normalisation))
+    ids = IdReader(config.data.train, config.agreement.id_normalisation)
+    return [identifier for part in ids.read() for identifier in part]
 
 
 def _check_truth(
@@ -225,7 +227,7 @@ def _show_served(directory: Path, console: Console) -> None:
     with ExitStack() as stack:
         active = _start("active", directory, console, stack, "serve")
         client = stack.enter_context(PredictionClient.connect(config, timeout=TIME_LIMIT))
-        rows = read_table(people, config.agreement.id_normalisation, features=client.columns)
+        rows = read_whole_table(people, config.agreement.id_normalisation, features=client.columns)
         served = client.predict(rows.columns.slice(0, 3))
         active.terminate()
         active.wait(timeout=TIME_LIMIT)

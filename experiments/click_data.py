@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from florist.common.data.tables import RawTable
+from florist.common.data.raw_table import RawTable
 from florist.common.settings.formats import CRITEO
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.data.preprocessing import Preprocessing
+from florist.common.data.preprocessing_fitter import fit_preprocessing
 from florist.common.settings.loader import load_config
 from florist.common.training.history import EpochFigures, History
 from florist.experiments.methods import METHODS
@@ -63,7 +63,7 @@ def _simulated(
     config: PartyConfig,
     changes: dict[str, object],
 ) -> Comparison:
-    fitted = Preprocessing.fit(data.raw(holdings.passive), config.data.preprocessing)
+    fitted = fit_preprocessing(data.raw(holdings.passive), config.data.preprocessing)
     agreement = config.agreement.training
     settings = SimulationSettings(
         type(agreement).model_validate(agreement.model_dump() | changes),

@@ -13,8 +13,9 @@ from pydantic import field_validator as check_field
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import RawTable, read_table
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import RawTable
+from florist.common.data.table_reader import read_whole_table
 from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.settings.section import Section
 from florist.experiments import click_data
@@ -118,14 +119,14 @@ class People:
         Each party's preprocessing is fitted to its own rows for training, as in a real run.
         """
         theirs = [name for name in self.columns.column_names if name not in self.active_columns]
-        bottom = Preprocessing.fit(self._raw(theirs, passive), settings)
+        bottom = fit_preprocessing(self._raw(theirs, passive), settings)
         everyone = np.arange(len(self.labels))
         world = World(
             bottom.transform(self._raw(theirs, everyone)), self.labels, bottom.cardinalities
         )
         if self.active_columns:
             own = list(self.active_columns)
-            tower = Preprocessing.fit(self._raw(own, active), settings)
+            tower = fit_preprocessing(self._raw(own, active), settings)
             world = World(
                 world.features,
                 self.labels,
@@ -196,5 +197,5 @@ def _data(settings: PeopleSettings) -> tuple[str, pa.Table, npt.NDArray[np.int64
         made = click_data.generate(settings.generated.people, settings.generated.seed)
         return "made-up people", made.features, made.labels
     assert settings.table is not None
-    raw = read_table(settings.table, "none")
+    raw = read_whole_table(settings.table, "none")
     return raw.source, raw.columns, read_labels(raw, settings.classes).classes

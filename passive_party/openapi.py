@@ -10,7 +10,7 @@ from florist.common.core.release import RELEASE
 from florist.passive_party.row_encoder import WHOLE_LIMIT
 
 if TYPE_CHECKING:
-    from florist.common.data.tables import FeatureColumns
+    from florist.common.data.raw_table import FeatureColumns
 
 #: Why a request is not answered, by status.
 REFUSALS = {

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError, PeerLost
-from florist.common.data.tables import table_file
+from florist.common.data.table_files import open_table
 from florist.common.session.run_directory import RunDirectory
 from florist.common.transport.grpc_prediction_client import PeerBusy
 from florist.passive_party.serving import PredictionClient
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.core.progress import Progress, StepProgress
-    from florist.common.data.table_files import TableFile
+    from florist.common.data.table_files import TableFiles
     from florist.common.settings.party_config import PartyConfig
 
 log = logging.getLogger("florist.predict")
@@ -77,7 +77,7 @@ def predict_file(
         ConfigurationError: a file cannot be used, and why.
         FloristError: the peer refuses, or is lost for longer than `timeouts.connect`.
     """
-    file = table_file(config.data.train.model_copy(update={"path": source}))
+    file = open_table(config.data.train.model_copy(update={"path": source}))
     if target.suffix.lower() != ".parquet":
         raise ConfigurationError(f"{target}: the name must end in .parquet")
     if target.exists() and not force:
@@ -142,7 +142,7 @@ def _predict(work: _Work, parts: _Parts, step: StepProgress) -> None:
 class _Work:
     """The rows of a file with their predictions."""
 
-    def __init__(self, client: PredictionClient, file: TableFile, id_column: str) -> None:
+    def __init__(self, client: PredictionClient, file: TableFiles, id_column: str) -> None:
         self._client = client
         self._file = file
         self._id = id_column if id_column in file.names else None

@@ -24,7 +24,7 @@ import torch
 
 from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
-from florist.common.data.tables import rows_without_ids
+from florist.common.data.raw_table import convert_features
 from florist.common.serving.served_table import load_served_table
 from florist.common.serving.serving_handshake import check_offers, make_offer
 from florist.common.session.open_session import own_credentials
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from florist.common.bundle.bundle import PassiveBundle
     from florist.common.data.features import Features
-    from florist.common.data.tables import FeatureColumns
+    from florist.common.data.raw_table import FeatureColumns
     from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.messages import PredictionReply, ServingTerms
 
@@ -240,7 +240,7 @@ class PredictionClient:
 
     def _table_features(self, rows: pa.Table, source: str = "rows") -> Features:
         preprocessing = self._bundle.preprocessing
-        return preprocessing.transform(rows_without_ids(source, rows, preprocessing.features))
+        return preprocessing.transform(convert_features(source, rows, preprocessing.features))
 
     def _request(self, features: Features) -> PredictionRequest:
         with torch.inference_mode():

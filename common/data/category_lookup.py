@@ -1,7 +1,7 @@
-"""The index of each category, for many parts of a table.
+"""Find the indices of categories, for many parts of a table.
 
-Arrow hashes all known categories anew for each array whose places among them it finds. That is no
-matter for whole tables; here it is done once, so that each part costs as much as it has rows.
+Arrow's `index_in` hashes all known categories again for each array. That is negligible for whole
+tables. `CategoryLookup` does it once, so that the cost of a part depends only on its rows.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 
 
 class CategoryLookup:
-    """Known categories, each there once: number `i` has the index `i + 1`, any other text 0."""
+    """Maps the `i`-th known category to the index `i + 1`, and any other text to 0."""
 
     def __init__(self, known: pa.StringArray) -> None:
+        """Prepare a lookup of `known`, which has no duplicates."""
         digests = _digests(known)
         order = np.argsort(digests)
         self._known = known
-        self._digests = digests[order]
-        self._places = order.astype(np.int32)
-        self._clashing = self._same_digest()
+        self._sorted_digests = digests[order]
+        #: The category to which each of the sorted digests belongs.
+        self._order = order.astype(np.int32)
+        self._colliding = self._find_collisions()
 
     def __call__(self, values: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+        """The index of each value."""
         encoded = values.combine_chunks().dictionary_encode()
         found: npt.NDArray[np.int32] = self._indices(encoded.dictionary)[encoded.indices.to_numpy()]
         return found
@@ -37,23 +40,23 @@ class CategoryLookup:
     def _indices(self, texts: pa.StringArray) -> npt.NDArray[np.int32]:
         if not len(self._known):
             return np.zeros(len(texts), dtype=np.int32)
-        slots = np.searchsorted(self._digests, _digests(texts))
-        places = self._places[np.minimum(slots, len(self._places) - 1)]
-        # Equal digests make a suspect; only an equal text is known.
-        is_known = pc.equal(self._known.take(pa.array(places)), texts).to_numpy(
+        slots = np.searchsorted(self._sorted_digests, _digests(texts))
+        candidates = self._order[np.minimum(slots, len(self._order) - 1)]
+        # An equal digest is only a hint: the texts must be equal.
+        is_known = pc.equal(self._known.take(pa.array(candidates)), texts).to_numpy(
             zero_copy_only=False
         )
-        indices = np.where(is_known, places + np.int32(1), np.int32(0))
-        if self._clashing:
+        indices = np.where(is_known, candidates + np.int32(1), np.int32(0))
+        if self._colliding:
             for row in np.flatnonzero(~is_known).tolist():
-                indices[row] = self._clashing.get(texts[row].as_py(), 0)
+                indices[row] = self._colliding.get(texts[row].as_py(), 0)
         return indices
 
-    def _same_digest(self) -> dict[str, int]:
-        """The indices of those of which others have the digest: as good as always none."""
-        same = np.flatnonzero(self._digests[1:] == self._digests[:-1])
-        places = self._places[np.union1d(same, same + 1)]
-        return {self._known[place].as_py(): place + 1 for place in places.tolist()}
+    def _find_collisions(self) -> dict[str, int]:
+        """The indices of categories that share their digest with another; almost always none."""
+        same = np.flatnonzero(self._sorted_digests[1:] == self._sorted_digests[:-1])
+        colliding = self._order[np.union1d(same, same + 1)]
+        return {self._known[category].as_py(): category + 1 for category in colliding.tolist()}
 
 
 def _digests(texts: pa.StringArray) -> npt.NDArray[np.uint64]:

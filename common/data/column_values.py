@@ -1,4 +1,4 @@
-"""A column as IDs, as numbers or as categories, from whatever type it was stored in."""
+"""Convert an Arrow column of any type to IDs, numbers or categories."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pyarrow import types
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted
 
-#: What stands for a missing number in text. Parquet has nulls and NaN for it.
+#: Texts that mean a missing number. Parquet files have nulls and NaN instead.
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 
 
 def as_ids(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
-    """As large strings; only of types whose text is exact.
+    """Convert to large strings. Only types with an exact text form are accepted.
 
     Raises:
-        ConfigurationError: starts with `where`, and says what to write instead.
+        ConfigurationError: starts with `where` and names the fix.
     """
     column = _decoded(column)
     if types.is_integer(column.type):
         return column.cast(pa.large_string())
     if not _is_text(column.type):
-        inexact = ", which are not exact" if types.is_floating(column.type) else ""
+        inexact = ", which has no exact text form" if types.is_floating(column.type) else ""
         raise ConfigurationError(
-            f"{where}: holds {column.type} values{inexact}; write the IDs as strings"
+            f"{where}: has type {column.type}{inexact}; store the IDs as strings"
         )
     return _utf8(column, pa.large_string(), where)
 
 
 def as_categories(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
-    """As strings, with the empty one where a value is missing.
+    """Convert to strings; a missing value becomes the empty string.
 
     Raises:
-        ConfigurationError: starts with `where`; the values have no text, or are not UTF-8.
+        ConfigurationError: starts with `where`; the values have no text form or are not UTF-8.
     """
     column = _decoded(column)
     if _is_text(column.type):
@@ -48,17 +48,17 @@ def as_categories(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
             column = column.cast(pa.string())
         except pa.ArrowException:
             raise ConfigurationError(
-                f"{where}: holds {column.type} values, which are no feature; leave it out of "
-                "`numeric` and `categorical`, and list there what to use"
+                f"{where}: has type {column.type}, which cannot be a feature; exclude the column "
+                "by listing the features under `numeric` and `categorical`"
             ) from None
     return pc.fill_null(column, "")
 
 
 def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
-    """As 64-bit floats, null or NaN where a value is missing.
+    """Convert to 64-bit floats; a missing value becomes null or NaN.
 
     Raises:
-        ConfigurationError: starts with `where`; a value is no number.
+        ConfigurationError: starts with `where`; a value is not a number.
     """
     column = _decoded(column)
     try:
@@ -67,23 +67,17 @@ def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
         return _parsed(_utf8(column, pa.string(), where))
     except pa.ArrowInvalid as error:
         found = re.search(r"Failed to parse string: '(.*)' as a scalar", str(error), re.DOTALL)
-        example = f"text, such as {quoted(found[1])}" if found else "values that are no numbers"
+        example = f"text such as {quoted(found[1])}" if found else "values that are not numbers"
     except pa.ArrowException:
         example = f"{column.type} values"
     raise ConfigurationError(
-        f"{where}: must be numbers, and holds {example}; write numbers there (or nothing where "
-        "one is missing), or list it under `categorical`"
+        f"{where}: must be numeric but contains {example}; write numbers (leave missing "
+        "values empty), or list the column under `categorical`"
     )
 
 
-def numbers_in(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """As `as_numbers`, when text holds numbers, at least one, and nothing else but missing ones."""
-    numbers = numbers_or_nothing_in(texts)
-    return numbers if numbers is not None and numbers.null_count < len(numbers) else None
-
-
-def numbers_or_nothing_in(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """As `numbers_in`, also when all are missing."""
+def parse_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Parse text as numbers, null where missing; None if any other text is not a number."""
     try:
         return _parsed(texts)
     except pa.ArrowInvalid:
@@ -91,12 +85,12 @@ def numbers_or_nothing_in(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Whether a typed column holds numbers."""
+    """Whether columns of this type hold numbers."""
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def _parsed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    # Chunk by chunk, so that text which is no numbers is known as such from the first.
+    # Chunk by chunk, so that text in the first chunk ends the parsing at once.
     return pa.chunked_array([_parsed_chunk(chunk) for chunk in texts.chunks], pa.float64())
 
 
@@ -112,12 +106,12 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _utf8(column: pa.ChunkedArray, kind: pa.DataType, where: str) -> pa.ChunkedArray:
     try:
-        # Through bytes, since Parquet does not promise that its strings are UTF-8.
+        # Cast through bytes: Parquet does not guarantee that its strings are UTF-8.
         binary = pa.binary() if column.type == pa.string() else pa.large_binary()
         return column.cast(binary).cast(kind)
     except pa.ArrowInvalid:
         raise ConfigurationError(
-            f"{where}: has values that are not UTF-8; save the file with that encoding"
+            f"{where}: contains values that are not UTF-8; save the file as UTF-8"
         ) from None
 
 

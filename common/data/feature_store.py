@@ -1,4 +1,4 @@
-"""Where encoded tables are: in memory while there is room, and else in files, mapped."""
+"""Keep encoded tables in memory as long as they fit, else in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.data")
 
-#: That gather rows: a disk answers many requests in the time of one.
+#: Threads that gather rows: a disk serves many requests in parallel.
 _THREADS = 16
 _ROWS_PER_THREAD = 512
 
@@ -31,19 +31,18 @@ Number = TypeVar("Number", np.float32, np.int32)
 
 
 class FeatureStore:
-    """Takes tables part by part. What is in files is gone with this process, however it ends."""
+    """Stores encoded tables. Its files are unlinked, so they disappear with this process."""
 
     def __init__(self, memory: int, storage: Storage) -> None:
-        """With so many bytes of memory, and a storage for what takes more."""
+        """Use at most `memory` bytes, and `storage` for tables that need more."""
         self.memory = memory
         self.storage = storage
 
     def hold(self, table: TableScan) -> Features:
-        """A table's features, encoded.
+        """Encode the features of a table and store them.
 
         Raises:
-            ConfigurationError: it was changed since the scan; or it is to be in files, and the
-                disk is full or will be.
+            ConfigurationError: the table was modified since the scan, or does not fit on the disk.
         """
         sizes = table.preprocessing.sizes
         size = encoded_bytes(table.rows, sum(sizes))
@@ -51,7 +50,7 @@ class FeatureStore:
             self.memory -= size
             return in_memory(table)
         self.storage.require(size)
-        log.info("%s: %.1f GB of features are kept on disk", table.source, size / 1e9)
+        log.info("%s: storing %.1f GB of features on disk", table.source, size / 1e9)
         return self._in_files(table.encoded(), table.rows, *sizes)
 
     def _in_files(
@@ -68,21 +67,21 @@ class FeatureStore:
 
 
 class MappedFeatures(Features):
-    """Features in files: of a page that is not in memory, the disk is asked when it is wanted."""
+    """Features in memory-mapped files: pages are read from the disk on demand."""
 
     __slots__ = ()
 
     def take(self, rows: npt.NDArray[np.int64]) -> Features:
-        """As of any features; by many threads, since each may have to wait for the disk."""
+        """Copy these rows, in many threads because each may have to wait for the disk."""
         taken = Features(
             np.empty((len(rows), self.numeric.shape[1]), dtype=np.float32),
             np.empty((len(rows), self.categories.shape[1]), dtype=np.int32),
         )
 
         def fill(start: int) -> None:
-            some = slice(start, start + _ROWS_PER_THREAD)
-            taken.numeric[some] = self.numeric[rows[some]]
-            taken.categories[some] = self.categories[rows[some]]
+            chunk = slice(start, start + _ROWS_PER_THREAD)
+            taken.numeric[chunk] = self.numeric[rows[chunk]]
+            taken.categories[chunk] = self.categories[rows[chunk]]
 
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="gather") as threads:
             list(threads.map(fill, range(0, len(rows), _ROWS_PER_THREAD)))
@@ -90,10 +89,10 @@ class MappedFeatures(Features):
 
 
 def in_memory(table: TableScan) -> Features:
-    """A table's features, encoded, however much they are.
+    """Encode the features of a table in memory, regardless of their size.
 
     Raises:
-        ConfigurationError: it was changed since the scan_table.
+        ConfigurationError: the table was modified since the scan.
     """
     numeric, categorical = table.preprocessing.sizes
     numbers = np.empty((table.rows, numeric), dtype=np.float32)
@@ -104,16 +103,16 @@ def in_memory(table: TableScan) -> Features:
         categories[row : row + len(part)] = part.categories
         row += len(part)
     assert row == table.rows
-    pa.default_memory_pool().release_unused()  # reading leaves a lot
+    pa.default_memory_pool().release_unused()  # reading leaves a lot of it unused
     return Features(numbers, categories)
 
 
 def _mapped(file: BinaryIO, kind: type[Number], rows: int, columns: int) -> npt.NDArray[Number]:
-    """A file as an array: a page is read when a row on it is wanted, and dropped under pressure."""
+    """Map a file as an array: pages are read on demand and dropped under memory pressure."""
     file.flush()
     if not columns:
         return np.empty((rows, 0), dtype=kind)
     pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    # Rows are wanted in a random order: what comes after one is of no use.
+    # Rows are read in random order, so reading ahead is of no use.
     pages.madvise(mmap.MADV_RANDOM)
     return np.frombuffer(pages, dtype=kind).reshape(rows, columns)

@@ -1,4 +1,4 @@
-"""Features as a model takes them."""
+"""Encoded features, in the form that models take."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def encoded_bytes(rows: int, columns: int) -> int:
-    """What features take."""
+    """The memory that features take, in bytes."""
     return 4 * rows * columns
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Features:
-    """Row `i` of both arrays is one person. Each is C-contiguous, and may have no columns."""
+    """Encoded rows: row `i` of both C-contiguous arrays is one person. Either may be empty."""
 
-    #: `(n, k)`, each between 0 and 1.
+    #: `(n, k)`, between 0 and 1.
     numeric: npt.NDArray[np.float32]
-    #: `(n, c)`, each below its column's cardinality.
+    #: `(n, c)`, each index less than the cardinality of its column.
     categories: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:
@@ -41,9 +41,9 @@ class Features:
         return f"Features({len(self)} rows, {numeric} numeric, {categorical} categorical)"
 
     def slice(self, start: int, stop: int) -> Features:
-        """These rows, not copied."""
+        """A view of the rows from `start` to `stop`."""
         return Features(self.numeric[start:stop], self.categories[start:stop])
 
     def take(self, rows: npt.NDArray[np.int64]) -> Features:
-        """These rows in this order, copied; a row may come more than once."""
+        """Copy these rows in this order; rows may be repeated."""
         return Features(self.numeric.take(rows, axis=0), self.categories.take(rows, axis=0))

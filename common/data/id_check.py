@@ -1,4 +1,4 @@
-"""Looks at IDs as they pass: is one missing, or there twice? And what is their fingerprint?"""
+"""Check that IDs are unique and non-empty, and compute their fingerprint, in one pass."""
 
 from __future__ import annotations
 
@@ -25,41 +25,44 @@ if TYPE_CHECKING:
     from florist.common.storage.external_sorter import Sorter
     from florist.common.storage.files import Storage
 
-#: Bytes of memory for digests that are sorted on disk.
-_ROOM = 32_000_000
+#: Bytes of one digest, as `quick_digests` computes them.
+_DIGEST_BYTES = 8
 
-#: Parts that wait for the next step at most.
-_AHEAD = 2
+#: Memory in bytes for digests; more of them are sorted on disk.
+_SORT_MEMORY = 32_000_000
 
-#: Repeated IDs that are looked for by name: there may be as many as rows.
-_MOST_SUSPECTS = 1 << 16
+#: Parts that are prefetched for the next step.
+_PREFETCHED = 2
+
+#: The maximum number of repeated digests whose IDs are looked up: there may be one per row.
+_MAX_SUSPECTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class IdFacts:
-    """Of a column of IDs, of which none is empty or there twice."""
+class IdSummary:
+    """The size and the fingerprint of a column of unique, non-empty IDs."""
 
     count: int
-    #: As `fingerprint`.
+    #: See `Fingerprint`.
     fingerprint: str
 
 
 @contextmanager
 def checking_ids(storage: Storage) -> Iterator[IdCheck]:
-    """A check whose memory does not grow with the column: what does not fit is sorted on disk.
+    """Open a check whose memory use does not grow with the column: it sorts on disk if needed.
 
     Raises:
         ConfigurationError: the storage cannot be used.
     """
-    with sorting(storage, _DIGEST_BYTES, _ROOM, 0) as sorter:
+    with sorting(storage, _DIGEST_BYTES, _SORT_MEMORY, 0) as sorter:
         yield IdCheck(sorter)
 
 
 class IdCheck:
-    """Takes the IDs of a column in parts, and keeps eight bytes of each, in memory or sorted."""
+    """Checks the IDs of a column part by part; keeps a digest of eight bytes of each."""
 
     def __init__(self, sorter: Sorter | None = None) -> None:
-        """`sorter`, of rows of eight bytes, takes what is else kept in memory."""
+        """Keep the digests in `sorter` (of rows of eight bytes), or else in memory."""
         self._fingerprint = Fingerprint()
         self._sorter = sorter
         self._digests: list[npt.NDArray[np.uint64]] = []
@@ -68,20 +71,20 @@ class IdCheck:
 
     @property
     def count(self) -> int:
-        """IDs so far."""
+        """The number of IDs so far."""
         return self._fingerprint.count
 
     def add(self, ids: IdColumn) -> None:
-        """The next IDs."""
-        self._keep(self._look(ids))
+        """Check the next IDs."""
+        self._keep(self._inspect(ids))
 
     def add_all(self, parts: Iterable[IdColumn]) -> None:
-        """The same of each part; they are read, looked at and sorted side by side."""
-        looks = map(self._look, prefetched(parts, _AHEAD))
-        for digests in prefetched(looks, _AHEAD):
+        """Check all parts; reading, inspecting and sorting run in parallel."""
+        inspected = map(self._inspect, prefetched(parts, _PREFETCHED))
+        for digests in prefetched(inspected, _PREFETCHED):
             self._keep(digests)
 
-    def _look(self, ids: IdColumn) -> npt.NDArray[np.uint64]:
+    def _inspect(self, ids: IdColumn) -> npt.NDArray[np.uint64]:
         self._fingerprint.add(ids)
         empty = np.flatnonzero(ids.offsets[1:] == ids.offsets[:-1])
         if len(empty) and not self._empty:
@@ -95,29 +98,28 @@ class IdCheck:
         else:
             self._digests.append(digests)
 
-    def facts(self, where: str, again: Callable[[], Iterable[IdColumn]]) -> IdFacts:
-        """Call it once, after all parts.
+    def finish(self, where: str, reread: Callable[[], Iterable[IdColumn]]) -> IdSummary:
+        """Complete the check; call it once, after all parts.
 
         Args:
-            where: what a message begins with.
-            again: gives the same parts once more, if some IDs must be told.
+            where: the start of an error message.
+            reread: returns the same parts again; called only if IDs seem to be repeated.
 
         Raises:
-            ConfigurationError: some are empty or repeated; how many, and the fix.
+            ConfigurationError: some IDs are empty or repeated; how many, and the fix.
         """
         if self._empty:
             raise ConfigurationError(
-                f"{where}: IDs missing or empty: {self._empty:,} of {self.count:,}, the first in "
-                f"row {self._first_empty:,} after the header; give each row an ID, or take the row "
-                "out"
+                f"{where}: missing or empty IDs: {self._empty:,} of {self.count:,}, the first in "
+                f"row {self._first_empty:,} after the header; add the IDs or remove the rows"
             )
         repeated = _repeated(self._in_order())
         if len(repeated):
-            _refuse_repeated(where, repeated, again())
-        return IdFacts(self.count, self._fingerprint.hexdigest())
+            _refuse_repeated(where, repeated, reread())
+        return IdSummary(self.count, self._fingerprint.hexdigest())
 
     def _in_order(self) -> Iterator[npt.NDArray[np.uint64]]:
-        """All digests in ascending order, in blocks."""
+        """The sorted digests, in blocks."""
         if self._sorter:
             for block in self._sorter.blocks():
                 yield np.ascontiguousarray(block).view(">u8")[:, 0].astype(np.uint64)
@@ -128,28 +130,24 @@ class IdCheck:
             yield digests
 
 
-#: Of `quick_digests`.
-_DIGEST_BYTES = 8
-
-
 def _repeated(blocks: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-    """The numbers that are there more than once in a sorted stream: the first of them, if many."""
+    """The numbers that occur more than once in a sorted stream; only the first ones if many do."""
     found = last = np.empty(0, np.uint64)
     for block in blocks:
         joined = np.concatenate([last, block])
-        again = joined[1:][joined[1:] == joined[:-1]]
-        if len(again):
-            found = np.union1d(found, again)
-        if len(found) > _MOST_SUSPECTS:
+        repeated = joined[1:][joined[1:] == joined[:-1]]
+        if len(repeated):
+            found = np.union1d(found, repeated)
+        if len(found) > _MAX_SUSPECTS:
             break
         last = joined[-1:]
-    return found[: _MOST_SUSPECTS + 1]
+    return found[: _MAX_SUSPECTS + 1]
 
 
 def _refuse_repeated(
     where: str, repeated: npt.NDArray[np.uint64], parts: Iterable[IdColumn]
 ) -> None:
-    """Equal digests make a suspect; only equal IDs are refused."""
+    """Raise if IDs with these digests are repeated; different IDs may share a digest."""
     counts: Counter[str] = Counter()
     for part in parts:
         suspects = part.take(np.flatnonzero(np.isin(quick_digests(part), repeated)))
@@ -158,42 +156,42 @@ def _refuse_repeated(
         counts.update(dict(zip(values, times, strict=True)))
     counts = Counter({text: count for text, count in counts.items() if count > 1})
     if counts:
-        about = "at least " if len(repeated) > _MOST_SUSPECTS else ""
+        about = "at least " if len(repeated) > _MAX_SUSPECTS else ""
         raise ConfigurationError(
-            f"{where}: IDs there more than once: {about}{len(counts):,}, in {counts.total():,} "
-            f"rows: {quoted_few(list(counts), 5)}; keep one row of each"
+            f"{where}: IDs that occur more than once: {about}{len(counts):,}, in "
+            f"{counts.total():,} rows: {quoted_few(list(counts), 5)}; keep one row per ID"
         )
 
 
 def _texts(ids: IdColumn) -> pa.LargeStringArray:
-    """Of IDs that `IdColumn.take` gave."""
+    """The result of `IdColumn.take` as text."""
     buffers = pa.py_buffer(ids.offsets), pa.py_buffer(ids.data)
     return pa.LargeStringArray.from_buffers(len(ids), *buffers)
 
 
 class Fingerprint:
-    """SHA-256 of the exact IDs in their order, however they are parted."""
+    """SHA-256 of the exact IDs in their order, however they are divided into parts."""
 
     def __init__(self) -> None:
         self.count = 0
-        # All lengths and all bytes: together they can be read in one way only.
+        # All lengths and all bytes: together they determine the IDs.
         self._lengths, self._bytes = sha256(), sha256()
 
     def add(self, ids: IdColumn) -> None:
-        """The next IDs."""
+        """Add the next IDs."""
         self.count += len(ids)
         self._lengths.update(np.diff(ids.offsets).astype("<i8").data)
         self._bytes.update(np.ascontiguousarray(ids.data[ids.offsets[0] : ids.offsets[-1]]).data)
 
     def hexdigest(self) -> str:
-        """Equal only for equal columns."""
+        """The fingerprint of all IDs so far: equal only for equal columns."""
         whole = sha256(b"florist/ids/2" + self.count.to_bytes(8, "little"))
         whole.update(self._lengths.digest() + self._bytes.digest())
         return whole.hexdigest()
 
 
 def fingerprint(ids: IdColumn) -> str:
-    """That of a whole column (hex)."""
+    """The fingerprint (hexadecimal) of a whole column."""
     whole = Fingerprint()
     whole.add(ids)
     return whole.hexdigest()

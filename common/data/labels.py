@@ -1,4 +1,4 @@
-"""The label column as classes: 0 up to the number of classes."""
+"""Convert the label column to classes, numbered from 0."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from florist.common.data.tables import RawTable
+    from florist.common.data.raw_table import RawTable
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Labels:
-    """The class of each row, and what the table calls each class."""
+    """The class of each row, and the names of the classes in the table."""
 
     classes: npt.NDArray[np.int64]
     names: tuple[str, ...]
@@ -36,15 +36,16 @@ class Labels:
 
 
 def read_labels(raw: RawTable, classes: int = 2, *, names: tuple[str, ...] | None = None) -> Labels:
-    """The class of each row.
+    """Determine the class of each row.
 
-    Two classes are 0 and 1, or false and true. More are whole numbers from 0, or else any text,
-    numbered in its sorted order.
+    Two classes are written 0 and 1, or false and true. More classes are integers from 0, or any
+    text, numbered in sorted order.
 
     Args:
-        raw: with a label column.
-        classes: how many there are, at least 2.
-        names: those of the training table, for any other table: it need not have all of them.
+        raw: a table with a label column.
+        classes: the number of classes, at least 2.
+        names: the class names of the training table, for any other table, which need not have all
+            of them.
 
     Raises:
         ConfigurationError: labels are missing, all the same, or of other classes; names the file,
@@ -57,59 +58,58 @@ def read_labels(raw: RawTable, classes: int = 2, *, names: tuple[str, ...] | Non
 
 
 class LabelReader:
-    """As `read_labels`, of a column that comes in parts."""
+    """Reads a label column part by part; see `read_labels`."""
 
     def __init__(self, source: str, column: str | None) -> None:
-        """Start with no rows.
+        """Start without rows.
 
         Raises:
-            ConfigurationError: there is no such column.
+            ConfigurationError: `column` is None.
         """
         if column is None:
             raise ConfigurationError(
-                f"{source}: no column is known to hold the label; name it as `label` under "
-                "`data.train`"
+                f"{source}: the label column is not specified; set `label` under `data.train`"
             )
         self._where = f"{source}, column {quoted(column)}"
-        #: The place of each text, in the order in which they first came.
-        self._place_of: dict[str, int] = {}
-        self._places: list[npt.NDArray[np.int32]] = []
+        #: The distinct texts, numbered in order of appearance.
+        self._numbers: dict[str, int] = {}
+        self._rows: list[npt.NDArray[np.int32]] = []
         self._missing = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """The next rows.
+        """Add the labels of the next rows.
 
         Raises:
-            ConfigurationError: they have no text.
+            ConfigurationError: the labels have no text form.
         """
         texts = pc.utf8_trim_whitespace(as_categories(column, self._where))
         self._missing += pc.sum(pc.equal(texts, "")).as_py() or 0
         distinct = pc.unique(texts)
-        places = np.array(
-            [self._place_of.setdefault(text, len(self._place_of)) for text in distinct.to_pylist()],
+        numbers = np.array(
+            [self._numbers.setdefault(text, len(self._numbers)) for text in distinct.to_pylist()],
             dtype=np.int32,
         )
-        self._places.append(places[pc.index_in(texts, value_set=distinct).to_numpy()])
+        self._rows.append(numbers[pc.index_in(texts, value_set=distinct).to_numpy()])
 
     def labels(self, classes: int = 2, *, names: tuple[str, ...] | None = None) -> Labels:
-        """Of all rows, one at least.
+        """The labels of all rows, at least one.
 
         Raises:
             ConfigurationError: as `read_labels`.
         """
-        where, texts = self._where, list(self._place_of)
+        where, texts = self._where, list(self._numbers)
         if self._missing:
             raise ConfigurationError(
                 f"{where}: labels are missing in {self._missing:,} of "
-                f"{sum(map(len, self._places)):,} rows; take those rows out, or give them labels"
+                f"{sum(map(len, self._rows)):,} rows; add the labels or remove the rows"
             )
         if len(texts) == 1:
             raise ConfigurationError(
-                f"{where}: is {quoted(texts[0])} in every row; a model can learn only from rows of "
-                "different classes"
+                f"{where}: is {quoted(texts[0])} in every row; training needs rows of different "
+                "classes"
             )
-        numbers, called = _numbered(texts, classes, names, where)
-        return Labels(numbers[np.concatenate(self._places)], called)
+        class_of, class_names = _numbered(texts, classes, names, where)
+        return Labels(class_of[np.concatenate(self._rows)], class_names)
 
 
 def _numbered(
@@ -117,42 +117,42 @@ def _numbered(
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     """The class of each text, and the names of all classes."""
     digits = tuple(map(str, range(classes)))
-    found = [_yes_or_no(text) if classes == 2 else _whole_number(text) for text in texts]
+    found = [_as_boolean(text) if classes == 2 else _as_integer(text) for text in texts]
     numbers = [number for number in found if number is not None]
     if len(numbers) == len(texts) and names in (None, digits):
         if min(numbers) < 0 or max(numbers) >= classes:
             raise ConfigurationError(
-                f"{where}: must be whole numbers from 0 to {classes - 1}, and holds "
-                f"{quoted_few(texts, 5)}; number the classes anew, or mend "
+                f"{where}: must be integers from 0 to {classes - 1} but contains "
+                f"{quoted_few(texts, 5)}; renumber the classes, or correct "
                 "`agreement.training.classes`"
             )
         return np.array(numbers, dtype=np.int64), digits
     if classes == 2:
         raise ConfigurationError(
-            f"{where}: must be 0 or 1 (or false or true), and holds {quoted_few(texts, 5)}; write "
-            "0 and 1 there, or name the column of the label"
+            f"{where}: must be 0 or 1 (or false or true) but contains {quoted_few(texts, 5)}; "
+            "write 0 and 1, or correct `label`"
         )
-    called = tuple(sorted(texts)) if names is None else names
-    if len(called) != classes:
+    class_names = tuple(sorted(texts)) if names is None else names
+    if len(class_names) != classes:
         raise ConfigurationError(
-            f"{where}: holds {len(called):,} classes, {quoted_few(called, 5)}, where "
-            f"`agreement.training.classes` is {classes:,}; mend the one or the other"
+            f"{where}: contains {len(class_names):,} classes, {quoted_few(class_names, 5)}, but "
+            f"`agreement.training.classes` is {classes:,}; correct one of them"
         )
-    place_of = {name: place for place, name in enumerate(called)}
-    if unknown := [text for text in texts if text not in place_of]:
+    class_of = {name: number for number, name in enumerate(class_names)}
+    if unknown := [text for text in texts if text not in class_of]:
         raise ConfigurationError(
-            f"{where}: holds {quoted_few(unknown, 5)}, which the training table does not have; "
-            "take those rows out"
+            f"{where}: contains classes that the training table does not have: "
+            f"{quoted_few(unknown, 5)}; remove those rows"
         )
-    return np.array([place_of[text] for text in texts], dtype=np.int64), called
+    return np.array([class_of[text] for text in texts], dtype=np.int64), class_names
 
 
-def _yes_or_no(text: str) -> int | None:
-    number = {"false": 0, "true": 1}.get(text.lower(), _whole_number(text))
+def _as_boolean(text: str) -> int | None:
+    number = {"false": 0, "true": 1}.get(text.lower(), _as_integer(text))
     return number if number in (0, 1) else None
 
 
-def _whole_number(text: str) -> int | None:
+def _as_integer(text: str) -> int | None:
     try:
         number = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Preprocessing learned from a table that comes in parts."""
+"""Fit preprocessing to a table, in one or several parts."""
 
 from __future__ import annotations
 
@@ -11,77 +11,88 @@ from florist.common.data.preprocessing import NumberRange, Preprocessing, Vocabu
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from florist.common.data.tables import FeatureColumns, RawTable
+    from florist.common.data.raw_table import FeatureColumns, RawTable
     from florist.common.settings.data import PreprocessingSettings
 
-#: So many counts may wait to be added up, or as many as there are different categories.
-_WAITING = 1 << 20
+#: Counts are summed once more than this many are pending, or more than there are categories.
+_MAX_PENDING = 1 << 20
+
+
+def fit_preprocessing(raw: RawTable, settings: PreprocessingSettings) -> Preprocessing:
+    """Fit ranges and vocabularies to one or more rows; their order makes no difference.
+
+    Raises:
+        ConfigurationError: a number is infinite.
+    """
+    fitter = PreprocessingFitter(settings)
+    fitter.add(raw)
+    return fitter.preprocessing(raw.features)
 
 
 class PreprocessingFitter:
-    """The least and the greatest numbers, and counts of categories, of all rows so far.
+    """Collects the minimum and maximum of numeric columns and the counts of categories.
 
-    It takes memory for each different category, and none for rows.
+    Its memory use depends on the number of different categories, not on the number of rows.
     """
 
     def __init__(self, settings: PreprocessingSettings) -> None:
         self._settings = settings
         self._bounds: dict[str, tuple[float, float]] = {}
-        self._counts: dict[str, _Counts] = {}
+        self._counts: dict[str, _CategoryCounts] = {}
 
     def add(self, raw: RawTable) -> None:
-        """The next rows, at least one.
+        """Add the next rows, at least one.
 
         Raises:
             ConfigurationError: a number is infinite.
         """
         for column in raw.features.numeric:
             values = on_scale(raw, column, self._settings.scaling)
-            least, greatest = float(values.min()), float(values.max())
-            low, high = self._bounds.get(column, (least, greatest))
-            self._bounds[column] = min(low, least), max(high, greatest)
+            minimum, maximum = float(values.min()), float(values.max())
+            low, high = self._bounds.get(column, (minimum, maximum))
+            self._bounds[column] = min(low, minimum), max(high, maximum)
         for column in raw.features.categorical:
-            self._counts.setdefault(column, _Counts()).add(raw.columns.column(column))
+            self._counts.setdefault(column, _CategoryCounts()).add(raw.columns.column(column))
 
     def forget(self, columns: Iterable[str]) -> None:
-        """As if these had not been there."""
+        """Discard everything collected for these columns."""
         for column in columns:
             self._bounds.pop(column, None)
             self._counts.pop(column, None)
 
     def preprocessing(self, features: FeatureColumns) -> Preprocessing:
-        """What `Preprocessing.fit` learns from all rows at once, with these columns."""
+        """The preprocessing of these columns, fitted to all rows so far."""
         # Adding 0 turns -0 into 0.
         ranges = [
-            NumberRange(column=column, minimum=least + 0.0, maximum=greatest + 0.0)
+            NumberRange(column=column, minimum=minimum + 0.0, maximum=maximum + 0.0)
             for column in features.numeric
-            for least, greatest in [self._bounds[column]]
+            for minimum, maximum in [self._bounds[column]]
         ]
         vocabularies = [
-            Vocabulary.counted(column, self._counts[column].total(), self._settings.min_count)
+            Vocabulary.from_counts(column, self._counts[column].total(), self._settings.min_count)
             for column in features.categorical
         ]
         return Preprocessing(self._settings, tuple(ranges), tuple(vocabularies))
 
 
-class _Counts:
-    """How often each category of a column came."""
+class _CategoryCounts:
+    """How often each category of a column occurs."""
 
     def __init__(self) -> None:
-        #: Of all but those that wait.
+        #: The counts of all parts except the pending ones.
         self._sums: pa.StructArray | None = None
-        self._waiting: list[pa.StructArray] = []
+        self._pending: list[pa.StructArray] = []
 
     def add(self, values: pa.ChunkedArray) -> None:
-        self._waiting.append(values.value_counts())
-        different = 0 if self._sums is None else len(self._sums)
-        if sum(map(len, self._waiting)) > max(_WAITING, different):
+        self._pending.append(values.value_counts())
+        distinct = 0 if self._sums is None else len(self._sums)
+        if sum(map(len, self._pending)) > max(_MAX_PENDING, distinct):
             self._sums = self.total()
-            self._waiting = []
+            self._pending = []
 
     def total(self) -> pa.StructArray:
-        """`values`, each once, and their `counts`."""
-        parts = [*([] if self._sums is None else [self._sums]), *self._waiting]
+        """The distinct `values` and their `counts`."""
+        parts = [*([] if self._sums is None else [self._sums]), *self._pending]
         if len(parts) == 1:
             return parts[0]
         counted = pa.table(

@@ -1,4 +1,4 @@
-"""The first pass over a table: all that must be known of it before its rows can be encoded."""
+"""The first pass over a table: everything needed before its rows can be encoded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from florist.common.data.features import encoded_bytes
 from florist.common.data.id_check import checking_ids
 from florist.common.data.labels import LabelReader
 from florist.common.data.preprocessing_fitter import PreprocessingFitter
+from florist.common.data.raw_table import FeatureColumns
 from florist.common.data.table_ids import IdReader
 from florist.common.data.table_reader import TableReader
-from florist.common.data.tables import FeatureColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from florist.common.data.feature_store import FeatureStore
     from florist.common.data.features import Features
     from florist.common.data.preprocessing import Preprocessing
-    from florist.common.data.tables import RawTable
+    from florist.common.data.raw_table import RawTable
     from florist.common.settings.agreement import Normalisation
     from florist.common.settings.data import PreprocessingSettings, Table
     from florist.common.storage.id_column import IdColumn
@@ -28,34 +28,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TableScan:
-    """What the first pass found, and the way to the rows for the second."""
+    """The results of the first pass, and access to the rows for the second."""
 
     rows: int
-    #: Of the IDs.
+    #: The fingerprint of the IDs.
     fingerprint: str
-    #: None where they were not asked for.
+    #: None unless requested.
     ids: IdColumn | None
-    #: None where they were not asked for.
+    #: None unless requested.
     labels: LabelReader | None
     preprocessing: Preprocessing
-    _parts: TableReader
-    _kept: _Kept
+    _reader: TableReader
+    _cache: _PartCache
 
     def __repr__(self) -> str:
         return f"TableScan({self.rows} rows, {self.preprocessing!r})"
 
     @property
     def source(self) -> str:
-        return self._parts.source
+        """The path of the table, for messages."""
+        return self._reader.source
 
     def encoded(self) -> Iterator[Features]:
-        """The features of all rows, part by part; can be had once.
+        """Yield the features of all rows, part by part; call it only once.
 
         Raises:
-            ConfigurationError: the file is another by now.
+            ConfigurationError: the table was modified since the scan.
         """
         lookups = self.preprocessing.lookups()
-        parts = self._kept.all() or self._parts.again(self.preprocessing.features)
+        parts = self._cache.drain() or self._reader.reread(self.preprocessing.features)
         for part in parts:
             yield self.preprocessing.transform(part, lookups)
 
@@ -64,59 +65,61 @@ def scan_table(
     table: Table,
     normalisation: Normalisation,
     settings: PreprocessingSettings,
-    room: FeatureStore,
+    store: FeatureStore,
     *,
     known: Preprocessing | None = None,
     with_labels: bool = False,
     with_ids: bool = False,
 ) -> TableScan:
-    """Check a table's IDs, read its labels and learn its preprocessing, never having it whole.
+    """Check a table's IDs, read its labels and fit its preprocessing, part by part.
 
     Args:
-        table: the configuration's.
+        table: a table of the configuration.
         normalisation: the agreement's, for the IDs.
-        settings: by which to learn.
-        room: its memory is what the raw features and the encoded ones may take together. A table
-            that is so small is read once; of a larger one no part is kept, and `encoded` reads it
-            again. In its storage is what it takes to find IDs that are there twice.
-        known: what was learned from the training table, for any other one.
-        with_labels: whether to read them.
-        with_ids: whether to keep them in memory, once they are checked.
+        settings: of the preprocessing.
+        store: its memory limits what the raw and the encoded features take together. A table that
+            fits is read only once; otherwise `TableScan.encoded` reads it again. Its storage is
+            used to find repeated IDs.
+        known: the preprocessing fitted to the training table, for any other table.
+        with_labels: whether to read the labels.
+        with_ids: whether to keep the checked IDs in memory.
 
     Raises:
-        ConfigurationError: as `read_table`, `read_labels` and `Preprocessing.fit`; or the storage
-            cannot be used.
+        ConfigurationError: the table cannot be used; names the file, the column and the fix. Or
+            the storage cannot be used.
     """
-    parts = TableReader(table, features=known.features if known else None)
-    labels = LabelReader(parts.source, table.label) if with_labels else None
-    fitter, kept = PreprocessingFitter(settings), _Kept(room.memory)
-    with checking_ids(room.storage) as check:
+    reader = TableReader(table, features=known.features if known else None)
+    labels = LabelReader(reader.source, table.label) if with_labels else None
+    fitter, cache = PreprocessingFitter(settings), _PartCache(store.memory)
+    with checking_ids(store.storage) as check:
         ids = IdReader(table, normalisation, check, keep=with_ids)
-        for content, features in parts.first_pass():
+        for content, features in reader.first_pass():
             ids.add(content)
             if labels:
                 labels.add(content.column(table.label))
             if not known:
                 fitter.add(features)
-            kept.add(features)
-        found = ids.facts()
-    if parts.found_late:
-        kept.drop()
-    learned = known or _learned(fitter, parts)
-    return TableScan(found.count, found.fingerprint, ids.column(), labels, learned, parts, kept)
+            cache.add(features)
+        summary = ids.finish()
+    if reader.found_late:
+        cache.drop()
+    preprocessing = known or _fitted(fitter, reader)
+    return TableScan(
+        summary.count, summary.fingerprint, ids.column(), labels, preprocessing, reader, cache
+    )
 
 
-def _learned(fitter: PreprocessingFitter, parts: TableReader) -> Preprocessing:
-    """From all rows, after the first pass."""
-    if late := parts.found_late:
+def _fitted(fitter: PreprocessingFitter, reader: TableReader) -> Preprocessing:
+    """The preprocessing for all rows, after the first pass."""
+    if late := reader.found_late:
         fitter.forget(late)
-        for features in parts.again(FeatureColumns((), late)):
+        for features in reader.reread(FeatureColumns((), late)):
             fitter.add(features)
-    return fitter.preprocessing(parts.features)
+    return fitter.preprocessing(reader.features)
 
 
-class _Kept:
-    """Parts that need not be read again, if all of them fit in memory, encoded ones beside them."""
+class _PartCache:
+    """Keeps the parts of a table if all of them fit in memory together with the encoded ones."""
 
     def __init__(self, memory: int) -> None:
         self._left = memory
@@ -133,8 +136,8 @@ class _Kept:
     def drop(self) -> None:
         self._parts = None
 
-    def all(self) -> Iterator[RawTable] | None:
-        """Each is let go of once it is given; None if not all were kept."""
+    def drain(self) -> Iterator[RawTable] | None:
+        """Yield the parts, releasing each; None if they did not fit."""
         if self._parts is None:
             return None
         return (self._parts.popleft() for _ in range(len(self._parts)))

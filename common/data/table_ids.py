@@ -1,31 +1,47 @@
-"""The IDs of a table, read in parts as often as they are wanted: none of them stays in memory."""
+"""Read the IDs of a table in parts, as often as needed, without keeping them in memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from florist.common.core.errors import ConfigurationError
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from florist.common.core.text import quoted
+from florist.common.data.column_values import as_ids
 from florist.common.data.id_check import Fingerprint, IdCheck, checking_ids
-from florist.common.data.tables import id_name, normalised_ids, row_numbers, table_file
+from florist.common.data.table_errors import changed
+from florist.common.data.table_files import open_table
+from florist.common.settings.formats import ROW_NUMBER
 from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
-    from florist.common.data.id_check import IdFacts
+    from florist.common.data.id_check import IdSummary
     from florist.common.settings.agreement import Normalisation
     from florist.common.settings.data import Table
     from florist.common.storage.files import Storage
 
-#: Read at once where it does not matter how many.
+#: The characters that `strip` removes. They are listed here because the Unicode tables of libraries
+#: change between releases, and both parties must get the same bytes.
+WHITE_SPACE = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+#: The default number of rows per part.
 _ROWS = 1 << 17
 
 
 class IdReader:
-    """The IDs of a table as its rows come, from whoever reads them; they are checked."""
+    """Reads the IDs of a table, or takes them from rows that somebody else reads; checks them.
+
+    IDs are always text: `007` is not `7`. Integers of a Parquet file become their decimal digits.
+    No normalisation applies a Unicode normal form.
+    """
 
     def __init__(
         self,
@@ -35,26 +51,26 @@ class IdReader:
         *,
         keep: bool = False,
     ) -> None:
-        """Begin with none.
+        """Start without IDs.
 
         Args:
-            table: the configuration's.
+            table: a table of the configuration.
             normalisation: the agreement's.
-            check: for these IDs only; by default it is done in memory, eight bytes of each.
-            keep: whether `column` is wanted; else they are not kept.
+            check: for these IDs only; by default in memory, with eight bytes per ID.
+            keep: whether to keep the added IDs in memory, for `column`.
         """
         self._table = table
         self._normalisation = normalisation
-        self._column = id_name(table)
+        self._column = id_column_name(table)
         self._where = f"{table.path}, column {quoted(table.id_column)}"
         self._check = check or IdCheck()
         self._kept: list[IdColumn] | None = [] if keep else None
 
     def add(self, content: pa.Table) -> None:
-        """The next rows.
+        """Take the IDs of the next rows.
 
         Raises:
-            ConfigurationError: an ID has no exact text.
+            ConfigurationError: an ID has no exact text form.
         """
         ids = self._ids(content, self._check.count)
         self._check.add(ids)
@@ -62,91 +78,117 @@ class IdReader:
             self._kept.append(ids)
 
     def add_all(self) -> None:
-        """All rows, read from the file for the sake of their IDs; at least one.
+        """Read the IDs of all rows from the file.
 
         Raises:
-            ConfigurationError: the file, what is wrong and the fix; or an ID has no exact text.
+            ConfigurationError: the file cannot be read or has no rows, or an ID has no exact text
+                form.
         """
         self._check.add_all(self.read())
 
-    def facts(self) -> IdFacts:
-        """After all rows, once.
+    def finish(self) -> IdSummary:
+        """Complete the check; call it once, after all rows.
 
         Raises:
-            ConfigurationError: some IDs are empty or repeated; how many, and the fix.
+            ConfigurationError: some IDs are empty or repeated; how many, and the fix. The message
+                may quote IDs, so it is for this party's operator only.
         """
         where = f"{self._where} (normalisation `{self._normalisation}`)"
-        return self._check.facts(where, self.read)
+        return self._check.finish(where, self.read)
 
     def column(self) -> IdColumn | None:
-        """All IDs that were added, once; None if they were not kept."""
+        """The added IDs, which it no longer holds afterwards; None if they were not kept."""
         return None if self._kept is None else IdColumn.joined(self._kept)
 
     def read(self, rows: int = _ROWS) -> Iterator[IdColumn]:
-        """The IDs from the file, `rows` at a time, unchecked; at least one.
+        """Read the IDs from the file, `rows` at a time, without checking them.
 
         Raises:
             ConfigurationError: as `add_all`.
         """
-        file = table_file(self._table)
-        names = [file.names[0] if self._column is None else self._column]
+        files = open_table(self._table)
+        names = [files.names[0] if self._column is None else self._column]
         done = 0
-        for content, _ in file.batches(names, rows):
+        for content, _ in files.batches(names, rows):
             yield self._ids(content, done)
             done += content.num_rows
-        if not done:
-            file.read(names)  # it tells what is wrong
 
     def _ids(self, content: pa.Table, before: int) -> IdColumn:
         if self._column is None:
-            return row_numbers(content.num_rows, first=before + 1)
+            return _row_numbers(content.num_rows, first=before + 1)
         texts = content.column(self._column)
-        # Copied, so that Arrow's memory is free for the next part: it keeps what it once had.
+        # Copied, so that Arrow can reuse its memory for the next part: it does not return it.
         return IdColumn.joined([normalised_ids(texts, self._where, self._normalisation)])
 
 
 class TableIds:
-    """IDs as `read_table_ids` gives them, in batches."""
+    """The checked IDs of a table, in batches."""
 
     def __init__(self, table: Table, normalisation: Normalisation, storage: Storage) -> None:
-        """Read them once, and check them, on disk if they are many.
+        """Read the IDs once to check them; uses `storage` if there are many.
 
         Raises:
-            ConfigurationError: as `read_table_ids`; or the storage cannot be used.
+            ConfigurationError: the file cannot be read or has no rows, IDs are empty or repeated,
+                or the storage cannot be used. The message may quote IDs, so it is for this party's
+                operator only.
         """
         self._source = table.path
         with checking_ids(storage) as check:
             self._ids = IdReader(table, normalisation, check)
             self._ids.add_all()
-            self._facts = self._ids.facts()
+            self._summary = self._ids.finish()
 
     def __len__(self) -> int:
-        return self._facts.count
+        return self._summary.count
 
     def __repr__(self) -> str:
         return f"TableIds({len(self)} IDs)"
 
     @property
     def fingerprint(self) -> str:
-        return self._facts.fingerprint
+        """See `Fingerprint`."""
+        return self._summary.fingerprint
 
     def batches(self, rows: int) -> Iterator[IdColumn]:
-        """All IDs, `rows` at a time; the last batch may have fewer.
+        """Read all IDs, `rows` at a time; the last batch may have fewer.
 
         Raises:
-            ConfigurationError: the table was changed since it was checked.
+            ConfigurationError: the table was modified since it was checked.
         """
         read = Fingerprint()
         for batch in self._ids.read(rows):
             read.add(batch)
             if read.count > len(self):
-                raise self._changed()
+                raise changed(self._source)
             yield batch
         if read.hexdigest() != self.fingerprint:
-            raise self._changed()
+            raise changed(self._source)
 
-    def _changed(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self._source}: was changed while it was read; start again, and leave it alone until "
-            "all is done"
-        )
+
+def id_column_name(table: Table) -> str | None:
+    """The name of the ID column; None if the row numbers are the IDs."""
+    is_numbered = table.format != "plain" and table.id_column == ROW_NUMBER
+    return None if is_numbered else table.id_column
+
+
+def normalised_ids(texts: pa.ChunkedArray, where: str, normalisation: Normalisation) -> IdColumn:
+    """Convert a column to normalised IDs, keeping empty and repeated ones.
+
+    Raises:
+        ConfigurationError: starts with `where`; the column has no exact text form.
+    """
+    column = _normalised(as_ids(texts, where), normalisation)
+    return IdColumn.from_arrow(pc.fill_null(column, "").combine_chunks())
+
+
+def _normalised(column: pa.ChunkedArray, normalisation: Normalisation) -> pa.ChunkedArray:
+    if normalisation == "none":
+        return column
+    column = pc.utf8_trim(column, characters=WHITE_SPACE)
+    # A-Z only: how other letters are lowered depends on the release of Unicode.
+    return pc.ascii_lower(column) if normalisation == "strip-lower" else column
+
+
+def _row_numbers(rows: int, first: int) -> IdColumn:
+    numbers = pa.array(np.arange(first, first + rows))
+    return IdColumn.from_arrow(numbers.cast(pa.large_string()))

@@ -1,4 +1,4 @@
-"""A table in parts, pass by pass: no more than a few parts are in memory, whatever its size."""
+"""Read a table in parts: only a few of them are in memory at a time, whatever its size."""
 
 from __future__ import annotations
 
@@ -9,159 +9,214 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data.column_values import is_numeric, numbers_or_nothing_in
-from florist.common.data.tables import (
-    FeatureColumns,
-    feature_candidates,
-    id_name,
-    rows_without_ids,
-    table_file,
-)
+from florist.common.data.column_values import is_numeric, parse_numbers
+from florist.common.data.raw_table import FeatureColumns, RawTable, convert_features
+from florist.common.data.table_errors import changed
+from florist.common.data.table_files import open_table
+from florist.common.data.table_ids import IdReader, id_column_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from florist.common.data.tables import RawTable
+    from florist.common.data.table_files import TableFiles
+    from florist.common.settings.agreement import Normalisation
     from florist.common.settings.data import Columns, Table
 
-#: Values of a part: some tens of megabytes of text, and enough for Arrow to be fast.
+#: Values per part: some tens of megabytes of text, and enough for Arrow to be fast.
 _VALUES = 1 << 20
-_MOST_ROWS = 1 << 17
+_MAX_ROWS = 1 << 17
 
 
 class _Kind(Enum):
+    """What a column holds."""
+
     NUMBER = auto()
     CATEGORY = auto()
-    #: A number as far as it is known.
-    OPEN = auto()
-    LEFT_OUT = auto()
+    #: Only numbers or missing values so far.
+    UNDECIDED = auto()
+    EXCLUDED = auto()
 
 
 class TableReader:
-    """The rows of a table, as often as they are wanted, in parts.
+    """Reads the rows of a table in parts, in one or several passes.
 
-    What `auto` finds in a text file depends on all rows. So a column of the first pass is of
-    numbers until a part has other text in it; `features` is right once the pass is over, and
-    `found_late` tells which of its categories were taken for numbers in some parts.
+    In a text file, the kind of an `auto` column depends on all rows. The first pass therefore
+    treats such a column as numeric until a part contains other text. `features` is final after the
+    first pass, and `found_late` names the categorical columns that were returned as numbers in
+    some parts.
     """
 
     def __init__(self, table: Table, *, features: FeatureColumns | None = None) -> None:
-        """Look at the file; arguments as of `read_table`.
+        """Open the table; reads only its column names and types.
+
+        Args:
+            table: a table of the configuration.
+            features: replaces the table's own `numeric` and `categorical`. Every table except the
+                training table is read with `Preprocessing.features`, since the result of `auto`
+                depends on the rows.
 
         Raises:
-            ConfigurationError: it cannot be read, or lacks columns.
+            ConfigurationError: the table cannot be read, or columns are missing.
         """
         self._table = table
-        self._file = table_file(table)
-        self._stamp = self._file.stamp()
+        self._files = open_table(table)
+        self._stamp = self._files.stamp()
         numeric: Columns = features.numeric if features else table.numeric
         categorical: Columns = features.categorical if features else table.categorical
-        self._id, self._label = id_name(table), table.label
-        others = [column for column in (self._id, self._label) if column is not None]
-        candidates = feature_candidates(self._file, numeric, categorical, others)
-        self._names = [*others, *candidates] or self._file.names[:1]
+        others = [name for name in (id_column_name(table), table.label) if name is not None]
+        candidates = _feature_candidates(self._files, numeric, categorical, others)
+        self._names = [*others, *candidates] or self._files.names[:1]
         self._kinds = {name: self._kind(name, numeric, categorical) for name in candidates}
-        #: Of open columns, what they are when they are no numbers.
-        self._else = _Kind.CATEGORY if categorical == "auto" else _Kind.LEFT_OUT
+        #: The kind of an undecided column in which text is found.
+        self._text_kind = _Kind.CATEGORY if categorical == "auto" else _Kind.EXCLUDED
         self._late: set[str] = set()
         self._with_numbers: set[str] = set()
         #: Counted by the first pass.
         self.rows = 0
 
     @property
+    def source(self) -> str:
+        """The path of the table, for messages."""
+        return str(self._table.path)
+
+    @property
     def features(self) -> FeatureColumns:
-        """What the rows have, after the first pass; in the order of `read_table`."""
+        """The feature columns; final after the first pass."""
         return FeatureColumns(
-            self._all(_Kind.NUMBER, _Kind.OPEN),
-            self._all(_Kind.CATEGORY),
+            self._columns_of(_Kind.NUMBER, _Kind.UNDECIDED),
+            self._columns_of(_Kind.CATEGORY),
         )
 
     @property
     def found_late(self) -> tuple[str, ...]:
-        """Categories of which the first parts were given as numbers."""
-        return tuple(name for name in self._all(_Kind.CATEGORY) if name in self._late)
+        """Categorical columns that the first pass returned as numbers at first."""
+        return tuple(name for name in self._columns_of(_Kind.CATEGORY) if name in self._late)
 
     def first_pass(self) -> Iterator[tuple[pa.Table, RawTable]]:
-        """Each part as it is stored, for IDs and labels, and its features as far as known.
+        """Yield each part as stored, for IDs and labels, and its features as far as known.
 
         Raises:
-            ConfigurationError: as `read_table`; one part after the other, so that of several
-                problems another may come first.
+            ConfigurationError: names the file, the column and the fix. The message may quote
+                values, so it is for this party's operator only.
         """
         for content in self._contents(self._names):
             features = self._converted(content)
             self.rows += content.num_rows
             yield content, features
-        if not self.rows:
-            self._file.read(self._names)  # it tells what is wrong
-        for name in self._all(_Kind.OPEN):
+        for name in self._columns_of(_Kind.UNDECIDED):
             if name not in self._with_numbers:
-                self._is_no_number(name)
+                self._treat_as_text(name)
 
-    def again(self, features: FeatureColumns) -> Iterator[RawTable]:
-        """Each part, these features of it only.
+    def reread(self, features: FeatureColumns) -> Iterator[RawTable]:
+        """Yield each part again, with these features only.
 
         Raises:
-            ConfigurationError: as before, or the file is another by now.
+            ConfigurationError: as `first_pass`, or the table was modified.
         """
         rows = 0
-        names = [*features.numeric, *features.categorical] or self._file.names[:1]
+        names = [*features.numeric, *features.categorical] or self._files.names[:1]
         for content in self._contents(names):
             rows += content.num_rows
             if rows > self.rows:
-                raise self._changed()
-            yield rows_without_ids(self.source, content, features)
+                raise changed(self.source)
+            yield convert_features(self.source, content, features)
         if rows != self.rows:
-            raise self._changed()
-
-    @property
-    def source(self) -> str:
-        return str(self._table.path)
+            raise changed(self.source)
 
     def _contents(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        rows = min(max(_VALUES // len(names), 1), _MOST_ROWS)
-        for content, _ in self._file.batches(names, rows):
+        rows = min(max(_VALUES // len(names), 1), _MAX_ROWS)
+        for content, _ in self._files.batches(names, rows):
             yield content
-        if self._file.stamp() != self._stamp:
-            raise self._changed()
+        if self._files.stamp() != self._stamp:
+            raise changed(self.source)
 
-    def _changed(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self.source}: was changed while it was read; start again, and leave it alone until "
-            "training is over"
-        )
-
-    # --- what each column holds ---
+    # --- the kinds of columns ---
 
     def _kind(self, name: str, numeric: Columns, categorical: Columns) -> _Kind:
         if numeric != "auto" and name in numeric:
             return _Kind.NUMBER
         if numeric != "auto" or (categorical != "auto" and name in categorical):
             return _Kind.CATEGORY
-        if self._file.schema is None:
-            return _Kind.OPEN
-        kind = self._file.schema.types[self._file.names.index(name)]
+        if self._files.schema is None:
+            return _Kind.UNDECIDED
+        kind = self._files.schema.types[self._files.names.index(name)]
         return _Kind.NUMBER if is_numeric(kind) else _Kind.CATEGORY
 
-    def _all(self, *kinds: _Kind) -> tuple[str, ...]:
+    def _columns_of(self, *kinds: _Kind) -> tuple[str, ...]:
         return tuple(name for name, kind in self._kinds.items() if kind in kinds)
 
     def _converted(self, content: pa.Table) -> RawTable:
         numbers: dict[str, pa.ChunkedArray] = {}
-        for name in self._all(_Kind.OPEN):
-            found = numbers_or_nothing_in(content.column(name))
-            if found is None:
-                self._is_no_number(name)
+        for name in self._columns_of(_Kind.UNDECIDED):
+            parsed = parse_numbers(content.column(name))
+            if parsed is None:
+                self._treat_as_text(name)
                 continue
-            numbers[name] = found
-            if found.null_count < len(found):
+            numbers[name] = parsed
+            if parsed.null_count < len(parsed):
                 self._with_numbers.add(name)
-        known = FeatureColumns(self._all(_Kind.NUMBER), self._all(_Kind.CATEGORY))
-        rest = rows_without_ids(self.source, content, known)
+        known = FeatureColumns(self._columns_of(_Kind.NUMBER), self._columns_of(_Kind.CATEGORY))
+        rest = convert_features(self.source, content, known)
         columns = dict(zip(rest.columns.column_names, rest.columns.columns, strict=True))
         return replace(rest, columns=pa.table({**numbers, **columns}))
 
-    def _is_no_number(self, name: str) -> None:
-        self._kinds[name] = self._else
+    def _treat_as_text(self, name: str) -> None:
+        self._kinds[name] = self._text_kind
         if self.rows:
             self._late.add(name)
+
+
+def read_whole_table(
+    table: Table, normalisation: Normalisation, *, features: FeatureColumns | None = None
+) -> RawTable:
+    """Read a small table into memory: its checked IDs, its label and its features.
+
+    Args:
+        table: a table of the configuration.
+        normalisation: the agreement's, for the IDs.
+        features: as of `TableReader`.
+
+    Raises:
+        ConfigurationError: as `TableReader` and `IdReader`.
+    """
+    reader = TableReader(table, features=features)
+    ids = IdReader(table, normalisation, keep=True)
+    labels: list[pa.Array] = []
+    parts: list[pa.Table] = []
+    for content, part in reader.first_pass():
+        ids.add(content)
+        if table.label is not None:
+            labels += content.column(table.label).chunks
+        parts.append(part.columns)
+    ids.finish()
+    if reader.found_late:
+        parts = [part.columns for part in reader.reread(reader.features)]
+    names = [*reader.features.numeric, *reader.features.categorical]
+    column = ids.column()
+    assert column is not None
+    return RawTable(
+        source=reader.source,
+        ids=column,
+        label=pa.chunked_array(labels) if table.label is not None else None,
+        label_column=table.label,
+        columns=pa.concat_tables([part.select(names) for part in parts]),
+    )
+
+
+def _feature_candidates(
+    files: TableFiles, numeric: Columns, categorical: Columns, others: list[str]
+) -> list[str]:
+    """The columns that are features, or may turn out to be."""
+    if numeric != "auto" and categorical != "auto":
+        return [*numeric, *categorical]
+    if "" in files.names:
+        raise ConfigurationError(
+            f"{files.path}: a column has no name; name it, or list the features under `numeric` "
+            "and `categorical`"
+        )
+    listed = [name for columns in (numeric, categorical) if columns != "auto" for name in columns]
+    found = [name for name in files.names if name not in {*others, *listed}]
+    if files.schema is not None and categorical != "auto":
+        kinds = dict(zip(files.names, files.schema.types, strict=True))
+        found = [name for name in found if is_numeric(kinds[name])]
+    return [*listed, *found]

@@ -199,7 +199,7 @@ def test_a_table_that_changes_while_branches_get_it_ends_the_run(
     pair.clusters["active"].before = change
     ended = pair.align()
     assert isinstance(ended["active"], ConfigurationError)
-    assert "was changed while it was read" in str(ended["active"])
+    assert "was modified while it was being read" in str(ended["active"])
     assert isinstance(ended["passive"], PeerFailed | PeerLost)
 
 

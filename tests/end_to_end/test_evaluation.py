@@ -22,7 +22,7 @@ from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
 from florist.common.data.labels import read_labels
-from florist.common.data.tables import read_ids, read_table
+from florist.common.data.table_reader import read_whole_table
 from florist.common.evaluation import metrics
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
@@ -43,6 +43,7 @@ from florist.experiments.sample_data import evaluation_path
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import lend
 from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
+from tests.support.tables import read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
     from florist.common.bundle.bundle import Bundle
     from florist.common.core.roles import RoleName
-    from florist.common.data.tables import RawTable
+    from florist.common.data.raw_table import RawTable
     from florist.common.transport.channel import Link
     from tests.support.parties import Workspace
 
@@ -342,7 +343,7 @@ def test_the_bundles_predict_as_the_run_did_when_it_ended(trained: Workspace) ->
     def read(role: RoleName, bundle: Bundle) -> RawTable:
         table = load_config(trained.config(role)).data.test_table
         assert table is not None
-        return read_table(table, "strip", features=bundle.preprocessing.features)
+        return read_whole_table(table, "strip", features=bundle.preprocessing.features)
 
     ours, theirs = read("active", active), read("passive", passive)
     embeddings = passive.embed(passive.preprocessing.transform(theirs))

@@ -29,7 +29,6 @@ from florist.cli.ports import free_port
 from florist.common.core.errors import FloristError, Interrupted
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import read_ids
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
@@ -54,6 +53,7 @@ from florist.passive_party.role import PASSIVE
 from tests.support.in_process import StopAfter, lend
 from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
+from tests.support.tables import read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

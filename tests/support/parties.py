@@ -18,12 +18,12 @@ import yaml
 from florist.cli.init import Names, write_first_files
 from florist.cli.party import main
 from florist.cli.ports import free_port
-from florist.common.data.tables import read_ids
 from florist.common.psu.alignment import Sizes
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import ClickSample, IdSample
 from tests.support.ideal_union import is_ideal
+from tests.support.tables import read_ids
 
 if TYPE_CHECKING:
     import signal

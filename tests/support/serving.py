@@ -14,7 +14,7 @@ from florist.active_party.serving import make_service
 from florist.common.bundle.loading import load_bundle
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import read_table
+from florist.common.data.table_reader import read_whole_table
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.settings.serving import Serving
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
-    from florist.common.data.tables import RawTable
+    from florist.common.data.raw_table import RawTable
     from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.grpc_prediction_server import PredictionServer
 
@@ -137,4 +137,4 @@ def table_of(workspace: Workspace, role: RoleName) -> RawTable:
     """A party's training table, as its preprocessing takes it."""
     config = load_config(workspace.config(role))
     features = Preprocessing.load(config.run_directory / "training" / "preprocessing").features
-    return read_table(config.data.train, "strip", features=features)
+    return read_whole_table(config.data.train, "strip", features=features)

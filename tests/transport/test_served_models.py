@@ -14,7 +14,8 @@ from florist.active_party.serving import ModelPredictionHandler
 from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
 from florist.common.core.errors import ProtocolViolation
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import RawTable
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import RawTable
 from florist.common.serving.serving_handshake import make_offer
 from florist.common.settings.agreement import Agreement, TrainingAgreement
 from florist.common.settings.data import PreprocessingSettings
@@ -42,7 +43,7 @@ def halves(training: TrainingAgreement) -> tuple[ActiveBundle, PassiveBundle]:
     """Both halves with their first weights, which is model enough here."""
     agreement = Agreement(training=training)
     raw = RawTable.from_arrow("test", pa.array([str(n) for n in range(len(TABLE))]), TABLE)
-    preprocessing = Preprocessing.fit(raw, PreprocessingSettings())
+    preprocessing = fit_preprocessing(raw, PreprocessingSettings())
     nothing = Preprocessing(PreprocessingSettings(), (), ())
     settings = Model(hidden=[16, training.cut_width])
     top = make_agreed_active(training, settings, numeric=0, cardinalities=(), device=CPU, seed=1)

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from florist.active_party.serving import ModelPredictionHandler, make_service
 from florist.common.core.errors import ConfigurationError, Interrupted, PeerLost
 from florist.common.core.progress import NoProgress
-from florist.common.data.tables import rows_without_ids
+from florist.common.data.raw_table import convert_features
 from florist.common.transport.grpc_prediction_client import ServingRefused
 from florist.passive_party import predict_files
 from florist.passive_party.predict_files import predict_file
@@ -53,7 +53,7 @@ def id_column(workspace: Workspace) -> str:
 
 def truth(workspace: Workspace, table: pa.Table) -> npt.NDArray[np.float32]:
     preprocessing = halves(workspace)[1].preprocessing
-    raw = rows_without_ids("", table, preprocessing.features)
+    raw = convert_features("", table, preprocessing.features)
     return whole_model(workspace, preprocessing.transform(raw))
 
 
@@ -234,7 +234,7 @@ def test_people_of_groups_by_their_ids(featured: Workspace, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("source", "target", "problem"),
     [
-        ("absent.csv", "out.parquet", "absent.csv: there is no such file"),
+        ("absent.csv", "out.parquet", "absent.csv: no such file"),
         ("rows.csv", "out.csv", "out.csv: the name must end in .parquet"),
         ("rows.csv", "there.parquet", "there.parquet: is there already; name another"),
         ("rows.xlsx", "out.parquet", "the name must end in .csv"),

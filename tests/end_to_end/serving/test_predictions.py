@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from florist.common.core.errors import ConfigurationError, PeerFailed
-from florist.common.data.tables import rows_without_ids
+from florist.common.data.raw_table import convert_features
 from florist.common.transport import codec
 from florist.common.transport.grpc_prediction_client import PeerBusy, ServingRefused
 from florist.common.transport.messages import (
@@ -42,7 +42,7 @@ def client(plain: Workspace) -> Iterator[PredictionClient]:
 def expected(workspace: Workspace, rows: pa.Table) -> Any:  # noqa: ANN401 - an array
     _, passive = halves(workspace)
     found = passive.preprocessing
-    return whole_model(workspace, found.transform(rows_without_ids("test", rows, found.features)))
+    return whole_model(workspace, found.transform(convert_features("test", rows, found.features)))
 
 
 def test_one_row_batches_and_streams_are_those_of_the_model(
@@ -113,7 +113,7 @@ def test_what_crosses_the_wire_is_embeddings_and_probabilities(plain: Workspace)
     table = raw.columns.slice(0, 40)
     _, passive = halves(plain)
     preprocessing = passive.preprocessing
-    features = preprocessing.transform(rows_without_ids("", table, preprocessing.features))
+    features = preprocessing.transform(convert_features("", table, preprocessing.features))
     parts = [features.slice(0, 1), features.slice(0, 25), features.slice(25, 40)]
     embeddings = [passive.embed(part).numpy().tobytes() for part in parts]
     with (
@@ -193,7 +193,7 @@ def test_bad_rows_are_refused_before_any_traffic(client: PredictionClient) -> No
     with pytest.raises(ConfigurationError, match="rows: lacks columns that the model was trained"):
         client.predict(pa.table({"a": [1]}))
     text = pa.table({**{name: ["x"] for name in good}})
-    with pytest.raises(ConfigurationError, match=r"file\.csv, column .*: must be numbers"):
+    with pytest.raises(ConfigurationError, match=r"file\.csv, column .*: must be numeric"):
         list(client.predict_batches([text], "file.csv"))
     with pytest.raises(ConfigurationError, match=r"no features of its own: ask .* of rows"):
         client.predict_people(["somebody"])

@@ -17,7 +17,8 @@ from florist.common.bundle.loading import load_bundle
 from florist.common.bundle.saving import BundleContents, save_bundle
 from florist.common.core.errors import ConfigurationError, FloristError
 from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import RawTable
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import RawTable
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.data import PreprocessingSettings
@@ -55,7 +56,7 @@ def contents(
     role: RoleName, agreement: Agreement, *, run: bytes = RUN, seed: int = 1, own: bool = False
 ) -> BundleContents:
     """Make a half with random weights, as if trained."""
-    preprocessing = Preprocessing.fit(RAW, PreprocessingSettings())
+    preprocessing = fit_preprocessing(RAW, PreprocessingSettings())
     if role == "active" and not own:
         preprocessing = Preprocessing(PreprocessingSettings(), (), ())
     columns: dict[str, Any] = {

@@ -12,10 +12,12 @@ from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import FeatureColumns, RawTable, read_table, read_table_ids
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import FeatureColumns, RawTable
+from florist.common.data.table_reader import read_whole_table
 from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.settings.formats import AVAZU, CRITEO
+from tests.support.tables import read_table_ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +65,7 @@ def ids(path: Path, **settings: Any) -> list[bytes]:  # noqa: ANN401
 
 
 def read(path: Path, **settings: Any) -> RawTable:  # noqa: ANN401
-    return read_table(Table(path=path, **settings), "strip")
+    return read_whole_table(Table(path=path, **settings), "strip")
 
 
 def refusal(path: Path, **settings: Any) -> str:  # noqa: ANN401
@@ -84,7 +86,7 @@ def test_criteo(tmp_path: Path, name: str) -> None:
         assert raw.columns.column(column).to_pylist() == expected
     for place, column in enumerate(CRITEO.categorical, 14):
         assert raw.columns.column(column).to_pylist() == [line[place] for line in lines]
-    features = Preprocessing.fit(raw, PreprocessingSettings(scaling="log")).transform(raw)
+    features = fit_preprocessing(raw, PreprocessingSettings(scaling="log")).transform(raw)
     assert features.numeric.shape == (20, 13)
     assert features.categories.shape == (20, 26)
 
@@ -97,12 +99,12 @@ def test_criteo_with_an_id_in_front(tmp_path: Path) -> None:
     assert ids(path, format="criteo", id_column="user") == list(raw.ids)
     assert read_labels(raw).classes.tolist() == [0, 1, 0, 1, 0]
     assert refusal(path, format="criteo") == (
-        "row 1 has 41 values where the format has 40, from 'label' to 'C26'; `id_column` tells "
-        "whether an ID comes first"
+        "row 1 has 41 values but the format has 40, from 'label' to 'C26'; `id_column` "
+        "determines whether the first column is an ID"
     )
     plain = write(tmp_path / "plain.txt", criteo_lines(5), "\t")
     assert refusal(plain, format="criteo", id_column="user").startswith(
-        "row 1 has 40 values where the format has 41, from 'user' to 'C26'"
+        "row 1 has 40 values but the format has 41, from 'user' to 'C26'"
     )
 
 
@@ -149,12 +151,12 @@ def test_criteo_as_parquet(tmp_path: Path) -> None:
 
 def test_files_of_another_form(tmp_path: Path) -> None:
     comma = write(tmp_path / "train.txt", criteo_lines(3), ",")
-    assert refusal(comma, format="criteo").startswith("row 1 has 1 values where the format has 40")
+    assert refusal(comma, format="criteo").startswith("row 1 has 1 values but the format has 40")
     criteo = write(tmp_path / "train.csv", criteo_lines(3), "\t")
     assert refusal(criteo, format="avazu").startswith("has no columns 'id', 'click', 'hour'")
     short = [*criteo_lines(3), criteo_lines(1)[0][:-1]]
     path = write(tmp_path / "short.txt", short, "\t")
-    assert refusal(path, format="criteo").startswith("row 4 has 39 values where the format has 40")
+    assert refusal(path, format="criteo").startswith("row 4 has 39 values but the format has 40")
 
 
 def test_a_plain_column_may_be_called_row_number(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.labels import Labels, read_labels
-from florist.common.data.tables import RawTable
+from florist.common.data.raw_table import RawTable
 
 
 def raw(values: Any, kind: pa.DataType | None = None) -> RawTable:  # noqa: ANN401
@@ -72,9 +72,9 @@ def test_further_tables_have_the_names_of_the_training_table() -> None:
     assert read(["red", "blue"], 3, names=names).classes.tolist() == [2, 1]
     assert read([2, 1], 3, names=("0", "1", "2")).classes.tolist() == [2, 1]
     assert refusal(["red", "grey"], 3, names=names).startswith(
-        "holds 'grey', which the training table does not have; take those rows out"
+        "contains classes that the training table does not have: 'grey'; remove those rows"
     )
-    assert refusal([1, 2], 3, names=names).startswith("holds '1', '2', which the training table")
+    assert refusal([1, 2], 3, names=names).startswith("contains classes that the training table")
 
 
 @settings(deadline=None)
@@ -91,22 +91,22 @@ def test_text_classes_as_the_slow_version(values: list[str]) -> None:
 @pytest.mark.parametrize(
     ("values", "classes", "expected"),
     [
-        ([0, 1, 2], 2, "must be 0 or 1 (or false or true), and holds '0', '1', '2'; write 0 and 1"),
-        ([-1, 1], 2, "must be 0 or 1 (or false or true), and holds '-1', '1'"),
+        ([0, 1, 2], 2, "must be 0 or 1 (or false or true) but contains '0', '1', '2'; write"),
+        ([-1, 1], 2, "must be 0 or 1 (or false or true) but contains '-1', '1'"),
         ([0.5, 1], 2, "must be 0 or 1"),
-        (["yes", "no"], 2, "must be 0 or 1 (or false or true), and holds 'yes', 'no'"),
-        (["\x1b[2J", "no"], 2, r"and holds '\x1b[2J', 'no'"),
-        (range(100), 2, "and holds '0', '1', '2', '3', '4' and 95 more;"),
-        ([0, None, 1, None], 2, "labels are missing in 2 of 4 rows; take those rows out, or give"),
+        (["yes", "no"], 2, "must be 0 or 1 (or false or true) but contains 'yes', 'no'"),
+        (["\x1b[2J", "no"], 2, r"but contains '\x1b[2J', 'no'"),
+        (range(100), 2, "but contains '0', '1', '2', '3', '4' and 95 more;"),
+        ([0, None, 1, None], 2, "labels are missing in 2 of 4 rows; add the labels or remove"),
         (["0", "", "1"], 2, "labels are missing in 1 of 3 rows"),
         ([0, float("nan"), 1], 2, "labels are missing in 1 of 3 rows"),
-        ([1, 1], 2, "is '1' in every row; a model can learn only from rows of different classes"),
+        ([1, 1], 2, "is '1' in every row; training needs rows of different classes"),
         (["a"], 3, "is 'a' in every row"),
-        ([1, 2, 3], 3, "must be whole numbers from 0 to 2, and holds '1', '2', '3'; number the"),
-        ([-1, 2], 3, "must be whole numbers from 0 to 2"),
-        (["a", "b"], 3, "holds 2 classes, 'a', 'b', where `agreement.training.classes` is 3; mend"),
-        ([1, 2, 2.5], 4, "holds 3 classes, '1', '2', '2.5', where"),
-        ([{"a": 1}], 2, "holds struct<a: int64> values"),
+        ([1, 2, 3], 3, "must be integers from 0 to 2 but contains '1', '2', '3'; renumber the"),
+        ([-1, 2], 3, "must be integers from 0 to 2"),
+        (["a", "b"], 3, "contains 2 classes, 'a', 'b', but `agreement.training.classes` is 3; c"),
+        ([1, 2, 2.5], 4, "contains 3 classes, '1', '2', '2.5', but"),
+        ([{"a": 1}], 2, "has type struct<a: int64>"),
     ],
 )
 def test_labels_that_are_refused(values: Any, classes: int, expected: str) -> None:  # noqa: ANN401
@@ -115,5 +115,5 @@ def test_labels_that_are_refused(values: Any, classes: int, expected: str) -> No
 
 def test_no_label_column() -> None:
     table = RawTable.from_arrow("people.csv", pa.array(["a"]), pa.table({}))
-    with pytest.raises(ConfigurationError, match=r"people\.csv: no column is known to hold the la"):
+    with pytest.raises(ConfigurationError, match=r"people\.csv: the label column is not spe"):
         read_labels(table)

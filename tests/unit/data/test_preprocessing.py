@@ -20,7 +20,9 @@ from pyarrow import parquet
 from florist.common.core.errors import ConfigurationError
 from florist.common.data import preprocessing as module
 from florist.common.data.preprocessing import VERSION, Preprocessing
-from florist.common.data.tables import FeatureColumns, RawTable, read_table
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import FeatureColumns, RawTable
+from florist.common.data.table_reader import read_whole_table
 from florist.common.settings.data import PreprocessingSettings, Scaling, Table
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def raw(**columns: list[Any]) -> RawTable:
 
 
 def fit(table: RawTable, **chosen: Any) -> Preprocessing:  # noqa: ANN401
-    return Preprocessing.fit(table, PreprocessingSettings(**chosen))
+    return fit_preprocessing(table, PreprocessingSettings(**chosen))
 
 
 def same(one: Features, other: Features) -> bool:
@@ -245,7 +247,7 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def facts(folder: Path, **changes: Any) -> None:  # noqa: ANN401
+def change(folder: Path, **changes: Any) -> None:  # noqa: ANN401
     file = folder / "preprocessing.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
@@ -253,18 +255,27 @@ def facts(folder: Path, **changes: Any) -> None:  # noqa: ANN401
 @pytest.mark.parametrize(
     ("harm", "expected"),
     [
-        (lambda folder: (folder / "preprocessing.json").unlink(), "holds no saved preprocessing"),
-        (lambda folder: (folder / "vocabularies.parquet").unlink(), "holds no saved preprocessing"),
+        (lambda folder: (folder / "preprocessing.json").unlink(), "contains no saved prep"),
+        (lambda folder: (folder / "vocabularies.parquet").unlink(), "contains no saved prep"),
         (lambda folder: (folder / "preprocessing.json").write_text("{"), ".json: is damaged, or"),
         (lambda folder: (folder / "preprocessing.json").write_text("[]"), ".json: is damaged, or"),
         (lambda folder: (folder / "preprocessing.json").write_bytes(b"\xff"), ".json: is damaged"),
-        (lambda folder: facts(folder, version=VERSION + 1), "in version '2', this release reads 1"),
-        (lambda folder: facts(folder, kind="other"), ".json: is damaged, or not what a training"),
-        (lambda folder: facts(folder, colour="red"), ".json: is damaged"),
-        (lambda folder: facts(folder, numeric=[{"column": "n"}]), ".json: is damaged"),
-        (lambda folder: facts(folder, vocabularies_sha256="0" * 64), ".parquet: is damaged"),
+        (
+            lambda folder: change(folder, version=VERSION + 1),
+            "version '2', but this release reads 1",
+        ),
+        (
+            lambda folder: change(folder, kind="other"),
+            ".json: is damaged, or was",
+        ),
+        (lambda folder: change(folder, colour="red"), ".json: is damaged"),
+        (lambda folder: change(folder, numeric=[{"column": "n"}]), ".json: is damaged"),
+        (
+            lambda folder: change(folder, vocabularies_sha256="0" * 64),
+            ".parquet: is damaged",
+        ),
         (lambda folder: flip(folder / "vocabularies.parquet"), ".parquet: is damaged"),
-        (lambda folder: facts(folder, categorical=[]), ".parquet: is damaged"),
+        (lambda folder: change(folder, categorical=[]), ".parquet: is damaged"),
     ],
 )
 def test_damaged_and_foreign_files(
@@ -295,7 +306,7 @@ def test_a_foreign_parquet_file_with_the_right_digest(saved: Path) -> None:
     ]
     for table in foreign:
         parquet.write_table(table, file)
-        facts(saved, vocabularies_sha256=sha256(file.read_bytes()).hexdigest())
+        change(saved, vocabularies_sha256=sha256(file.read_bytes()).hexdigest())
         with pytest.raises(ConfigurationError, match=r"vocabularies\.parquet: is damaged"):
             Preprocessing.load(saved)
 
@@ -325,18 +336,18 @@ def test_missing_columns_are_all_named() -> None:
 def test_columns_of_another_kind_are_named_with_the_fix() -> None:
     fitted = fit(raw(n=[1], c=["x"]))
     assert refusal(fitted, raw(n=["one"], c=["x"])) == (
-        "memory: holds text where training had numbers, in 'n'; write numbers there, or nothing "
-        "where one is missing"
+        "memory: contains text in columns that were numeric in training: 'n'; write numbers, or "
+        "leave missing values empty"
     )
     assert refusal(fitted, raw(n=[1], c=[7])) == (
-        "memory: was read as numbers where training had categories, in 'c'; list them under "
-        "`categorical`"
+        "memory: contains numbers in columns that were categorical in training: 'c'; list them "
+        "under `categorical`"
     )
 
 
 @pytest.mark.parametrize("infinite", [math.inf, -math.inf])
 def test_infinite_numbers_are_refused(infinite: float) -> None:
-    expected = "memory, column 'n': holds infinite numbers; write a number, or nothing where"
+    expected = "memory, column 'n': contains infinite values; write finite"
     with pytest.raises(ConfigurationError, match=expected):
         fit(raw(n=[1, infinite]))
     assert refusal(fit(raw(n=[1])), raw(n=[infinite])).startswith(expected)
@@ -346,11 +357,11 @@ def test_from_a_file_to_features(tmp_path: Path) -> None:
     train, test = tmp_path / "train.csv", tmp_path / "test.csv"
     train.write_text("id,zip,age\na,x07,1\nb,008,3\n")
     test.write_text("id,zip,age\nc,008,NA\nd,8,2\n")
-    fitted = fit(read_table(Table(path=train, id_column="id"), "strip"))
-    further = read_table(Table(path=test, id_column="id"), "strip", features=fitted.features)
+    fitted = fit(read_whole_table(Table(path=train, id_column="id"), "strip"))
+    further = read_whole_table(Table(path=test, id_column="id"), "strip", features=fitted.features)
     features = fitted.transform(further)
     assert features.categories.tolist() == [[1], [0]]
     assert features.numeric.tolist() == [[0], [0.5]]
     test.write_text("id,zip,age\nc,008,old\n")
-    with pytest.raises(ConfigurationError, match="column 'age': must be numbers, and holds text"):
-        read_table(Table(path=test, id_column="id"), "strip", features=fitted.features)
+    with pytest.raises(ConfigurationError, match="column 'age': must be numeric but contains text"):
+        read_whole_table(Table(path=test, id_column="id"), "strip", features=fitted.features)

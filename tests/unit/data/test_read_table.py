@@ -20,7 +20,9 @@ from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.column_values import MISSING
-from florist.common.data.tables import FeatureColumns, RawTable, read_ids, read_table
+from florist.common.data.raw_table import FeatureColumns, RawTable
+from florist.common.data.table_reader import read_whole_table
+from tests.support.tables import read_ids
 from florist.common.settings.data import Table
 
 COLUMNS = ("id", "age", "city", "zip", "y")
@@ -47,7 +49,7 @@ def write_parquet(folder: Path, **columns: Any) -> Path:  # noqa: ANN401
 
 
 def read(path: Path, features: FeatureColumns | None = None, **settings: Any) -> RawTable:  # noqa: ANN401
-    return read_table(
+    return read_whole_table(
         Table(path=path, **{"id_column": "id", **settings}), "strip", features=features
     )
 
@@ -228,12 +230,12 @@ def test_a_column_with_nothing_in_it_is_a_category(tmp_path: Path) -> None:
 def test_ids_are_checked_as_always(tmp_path: Path) -> None:
     twice = write_csv(tmp_path, [("id", "x"), ("a", "1"), (" a", "2")])
     assert refusal(twice).startswith(
-        "column 'id' (normalisation `strip`): IDs there more than once"
+        "column 'id' (normalisation `strip`): IDs that occur more than once"
     )
     empty = write_csv(tmp_path, [("id", "x"), ("a", "1"), (" ", "2")])
-    assert "IDs missing or empty: 1 of 2" in refusal(empty)
+    assert "missing or empty IDs: 1 of 2" in refusal(empty)
     assert refusal(write_csv(tmp_path, [("id", "x")])).startswith("has no rows")
-    assert "not exact" in refusal(write_parquet(tmp_path, id=[1.5], x=[1]))
+    assert "no exact text form" in refusal(write_parquet(tmp_path, id=[1.5], x=[1]))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_ids_are_checked_as_always(tmp_path: Path) -> None:
         ({"id_column": "person"}, "has no column 'person'"),
         (
             {"numeric": ["city"]},
-            "column 'city': must be numbers, and holds text, such as 'Rome'; write numbers there",
+            "column 'city': must be numeric but contains text such as 'Rome'; write numbers",
         ),
     ],
 )
@@ -255,21 +257,21 @@ def test_wrong_columns(tmp_path: Path, settings: dict[str, Any], expected: str) 
 
 def test_columns_of_the_same_name_and_of_none(tmp_path: Path) -> None:
     twice = write_csv(tmp_path, [("id", "x", "x"), ("a", "1", "2")])
-    assert refusal(twice).startswith("2 columns are called 'x'; rename all but one")
+    assert refusal(twice).startswith("2 columns are named 'x'; rename all but one")
     assert values(read(twice, numeric=[], categorical=[])) == {}
     unnamed = write_csv(tmp_path, [("", "id", "x"), ("0", "a", "1")])
-    assert refusal(unnamed).startswith("a column has no name; give it one, or list the features")
+    assert refusal(unnamed).startswith("a column has no name; name it, or list the features")
     assert values(read(unnamed, numeric=["x"], categorical=[])) == {"x": [1]}
 
 
 @pytest.mark.parametrize(
     ("column", "settings", "expected"),
     [
-        (pa.array([{"a": 1}]), {}, "column 'x': holds struct<a: int64> values, which are no feat"),
-        (pa.array([[1]]), {}, "column 'x': holds list<"),
-        (pa.array([b"\xff"]), {}, "column 'x': has values that are not UTF-8"),
-        (pa.array([date(2026, 1, 1)]), {"numeric": ["x"]}, "column 'x': must be numbers, and hol"),
-        (pa.array(["a\x1bb"]), {"numeric": ["x"]}, r"such as 'a\x1bb'; write numbers there"),
+        (pa.array([{"a": 1}]), {}, "column 'x': has type struct<a: int64>, which cannot be a feat"),
+        (pa.array([[1]]), {}, "column 'x': has type list<"),
+        (pa.array([b"\xff"]), {}, "column 'x': contains values that are not UTF-8"),
+        (pa.array([date(2026, 1, 1)]), {"numeric": ["x"]}, "column 'x': must be numeric but con"),
+        (pa.array(["a\x1bb"]), {"numeric": ["x"]}, r"such as 'a\x1bb'; write numbers"),
     ],
 )
 def test_parquet_columns_that_are_no_features(

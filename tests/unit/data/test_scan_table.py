@@ -20,27 +20,28 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data import category_lookup, preprocessing_fitter, table_files, table_reader
+from florist.common.data import category_lookup, preprocessing_fitter, table_reader, text_files
 from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing, Vocabulary
 from florist.common.data.scan_table import scan_table
-from florist.common.data.tables import read_table
+from florist.common.data.table_reader import read_whole_table
 from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.storage.files import FolderStorage, MemoryStorage
+from tests.support.tables import fit_at_once, read_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from florist.common.data.scan_table import TableScan
-    from florist.common.data.table_files import TextLayout
+    from florist.common.data.text_files import TextLayout
 
 #: Bytes of a block of text, rows of a row group, and values of a part.
 BLOCK, GROUP, VALUES = 160, 3, 12
 PLENTY = 10**9
-NO_ROOM = FeatureStore(0, MemoryStorage())
+NO_MEMORY = FeatureStore(0, MemoryStorage())
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +54,9 @@ def small_parts() -> Iterator[None]:
         )
 
     with (
-        mock.patch.object(table_files, "_read_options", read_options),
+        mock.patch.object(text_files, "_read_options", read_options),
         mock.patch.object(table_reader, "_VALUES", VALUES),
-        mock.patch.object(preprocessing_fitter, "_WAITING", 2),
+        mock.patch.object(preprocessing_fitter, "_MAX_PENDING", 2),
     ):
         yield
 
@@ -89,8 +90,8 @@ def at_once(
     table: Table, chosen: PreprocessingSettings, known: Preprocessing | None = None
 ) -> Found:
     """The slow version: it has the whole table in memory."""
-    raw = read_table(table, "strip", features=known.features if known else None)
-    fitted = known or Preprocessing.fit(raw, chosen)
+    raw = read_at_once(table, "strip", features=known.features if known else None)
+    fitted = known or fit_at_once(raw, chosen)
     labels = read_labels(raw) if table.label else None
     return Found.of(fingerprint(raw.ids), labels, fitted, fitted.transform(raw))
 
@@ -126,11 +127,25 @@ def by_parts(
     whole = in_memory(again)
     assert np.array_equal(whole.numeric, features.numeric)
     assert np.array_equal(whole.categories, features.categories)
+    check_whole_table(table, known)
     labels = found.labels.labels() if found.labels else None
     everyone = np.arange(found.rows)
     assert np.array_equal(features.take(everyone).numeric, features.numeric)
     assert np.array_equal(features.take(everyone).categories, features.categories)
     return Found.of(found.fingerprint, labels, found.preprocessing, features)
+
+
+def check_whole_table(table: Table, known: Preprocessing | None) -> None:
+    chosen = known.features if known else None
+    whole = read_whole_table(table, "strip", features=chosen)
+    expected = read_at_once(table, "strip", features=chosen)
+    assert list(whole.ids) == list(expected.ids)
+    assert (whole.source, whole.label_column) == (expected.source, expected.label_column)
+    if whole.label is not None:
+        assert whole.label.equals(expected.label)
+    assert whole.columns.column_names == expected.columns.column_names
+    # NaN is not equal to itself.
+    assert repr(whole.columns.to_pydict()) == repr(expected.columns.to_pydict())
 
 
 def outcome(work: Callable[[], Found]) -> Found | str:
@@ -241,7 +256,7 @@ def test_in_parts_as_at_once(
             return
         # Another table, with what was learned from this one: some of its categories are new.
         others = columns_of(data, rows, is_typed=name.endswith(".parquet"))
-        known = Preprocessing.fit(read_table(table, "strip"), chosen)
+        known = fit_at_once(read_at_once(table, "strip"), chosen)
         path = write(folder, f"test-{name}", {"id": columns["id"], "y": columns["y"], **others})
         other = table.model_copy(update={"path": path})
         expected = outcome(lambda: at_once(other, chosen, known))
@@ -250,8 +265,8 @@ def test_in_parts_as_at_once(
         )
         if isinstance(expected, str):  # where there are several, any of them is told
             assert isinstance(found, str)
-            assert "must be numbers, and holds text, such as" in expected
-            assert "must be numbers, and holds text, such as" in found
+            assert "must be numeric but contains text such as" in expected
+            assert "must be numeric but contains text such as" in found
         else:
             assert found == expected
 
@@ -270,7 +285,7 @@ def test_rows_without_ids_of_their_own_are_numbered(tmp_path: Path) -> None:
     rows = ["\t".join([str(n % 2), *map(str, range(n, n + 13)), *(["ab"] * 26)]) for n in range(9)]
     path.write_text("\n".join(rows) + "\n")
     with mock.patch.object(
-        table_files,
+        text_files,
         "_read_options",
         lambda layout, **_: arrow_csv.ReadOptions(block_size=400, column_names=layout.names),
     ):
@@ -283,11 +298,15 @@ def test_rows_without_ids_of_their_own_are_numbered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [b"p999,1,x,0\n", b"p999,1,\xff,0\n", b'p999,1,"not closed,0\n'],
+    ("bad", "expected"),
+    [
+        (b"p999,1,x,0\n", "row 72 (the header is row 1) has 4 values but the header has 3"),
+        (b"p999,1,\xff,0\n", "row 72 (the header is row 1) is not UTF-8"),
+        (b'p999,1,"not closed,0\n', "check for an unclosed double quote"),
+    ],
     ids=["ragged", "not UTF-8", "a quote"],
 )
-def test_a_bad_row_far_down_is_told_as_when_read_at_once(tmp_path: Path, bad: bytes) -> None:
+def test_a_bad_row_far_down_is_reported(tmp_path: Path, bad: bytes, expected: str) -> None:
     header = b"id,n,c,y\n" if b"x" not in bad else b"id,n,y\n"
     good = [
         b"p%d,%d,a,0\n" % (n, n) if b"x" not in bad else b"p%d,%d,0\n" % (n, n) for n in range(99)
@@ -295,23 +314,25 @@ def test_a_bad_row_far_down_is_told_as_when_read_at_once(tmp_path: Path, bad: by
     path = tmp_path / "people.csv"
     path.write_bytes(b"".join([header, *good[:70], bad, *good[70:]]))
     table, chosen = Table(path=path, id_column="id", label="y"), PreprocessingSettings()
-    expected = outcome(lambda: at_once(table, chosen))
-    assert isinstance(expected, str)
-    assert outcome(lambda: by_parts(table, chosen, folder=tmp_path)) == expected
-    assert "not closed" in expected or "row 72 (the header is row 1)" in expected
+    scanned = outcome(lambda: by_parts(table, chosen, folder=tmp_path))
+    assert isinstance(scanned, str)
+    assert expected in scanned
+    with pytest.raises(ConfigurationError) as whole:
+        read_whole_table(table, "strip")
+    assert str(whole.value) == scanned
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
 def test_a_table_without_rows_is_told(tmp_path: Path, name: str) -> None:
     table = Table(path=write(tmp_path, name, {"id": [], "n": []}), id_column="id")
     with pytest.raises(ConfigurationError, match="has no rows"):
-        scan_table(table, "strip", PreprocessingSettings(), NO_ROOM)
+        scan_table(table, "strip", PreprocessingSettings(), NO_MEMORY)
 
 
 def test_without_a_label_column_nothing_is_read(tmp_path: Path) -> None:
     table = Table(path=write(tmp_path, "people.csv", {"id": ["", ""]}), id_column="id")
-    with pytest.raises(ConfigurationError, match="no column is known to hold the label"):
-        scan_table(table, "strip", PreprocessingSettings(), NO_ROOM, with_labels=True)
+    with pytest.raises(ConfigurationError, match="the label column is not specified"):
+        scan_table(table, "strip", PreprocessingSettings(), NO_MEMORY, with_labels=True)
 
 
 @pytest.mark.parametrize("rows", [5, 9, 13])
@@ -323,16 +344,20 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path, rows
         )
 
     found = scan_table(
-        Table(path=people(9), id_column="id"), "strip", PreprocessingSettings(), NO_ROOM
+        Table(path=people(9), id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY
     )
     people(rows)
-    with pytest.raises(ConfigurationError, match=r"people\.csv: was changed while it was read"):
+    with pytest.raises(
+        ConfigurationError, match=r"people\.csv: was modified while it was being read"
+    ):
         list(found.encoded())
 
 
 def test_a_table_that_is_gone_between_the_passes_is_told(tmp_path: Path) -> None:
     path = write(tmp_path, "people.csv", {"id": ["a", "b"], "n": ["1", "2"]})
-    found = scan_table(Table(path=path, id_column="id"), "strip", PreprocessingSettings(), NO_ROOM)
+    found = scan_table(
+        Table(path=path, id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY
+    )
     path.unlink()
     with pytest.raises(ConfigurationError, match=r"people\.csv: cannot be read"):
         list(found.encoded())
@@ -352,7 +377,7 @@ def test_a_small_table_is_read_once_and_a_large_one_leaves_no_name(tmp_path: Pat
     assert not (tmp_path / "work").exists()
 
     write(tmp_path, "people.csv", {"id": [f"p{n}" for n in range(30)], "n": ["1", "2"] * 15})
-    held = room.hold(scan_table(table, "strip", chosen, NO_ROOM))
+    held = room.hold(scan_table(table, "strip", chosen, NO_MEMORY))
     path.unlink()
     assert list((tmp_path / "work").iterdir()) == []
     assert held.take(np.array([1, 0, 1])).numeric.tolist() == [[1], [0], [1]]
@@ -364,7 +389,7 @@ def test_a_full_disk_is_told_beforehand_or_when_it_is_full(tmp_path: Path, rows:
     path = write(tmp_path, "people.parquet", {"id": list(range(rows)), "n": list(range(rows))})
     table = Table(path=path, id_column="id")
     with mock.patch.object(table_reader, "_VALUES", 1000):
-        found = scan_table(table, "strip", PreprocessingSettings(), NO_ROOM)
+        found = scan_table(table, "strip", PreprocessingSettings(), NO_MEMORY)
         usage = mock.Mock(free=4 * rows - 1)
         with (
             mock.patch("shutil.disk_usage", return_value=usage),
@@ -390,7 +415,7 @@ texts = st.lists(st.sampled_from(["", "a", "b", "ab", "\u00e9", "a" * 9, "a" * 8
 @settings(deadline=None)
 @given(known=texts, values=texts, clash=st.booleans())
 def test_lookups_find_what_arrow_finds(known: list[str], values: list[str], *, clash: bool) -> None:
-    vocabulary = Vocabulary.of("c", pa.chunked_array([pa.array(known, pa.string())]), 1)
+    vocabulary = Vocabulary.from_counts("c", pa.array(known, pa.string()).value_counts(), 1)
     digests = category_lookup._digests
     with mock.patch.object(
         category_lookup,

@@ -10,8 +10,9 @@ import pytest
 from pyarrow import csv, parquet
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data import table_files
-from florist.common.data.table_files import TextLayout, open_table
+from florist.common.data import text_files
+from florist.common.data.table_files import open_table_files
+from florist.common.data.text_files import TextLayout
 
 if TYPE_CHECKING:
     import io
@@ -30,7 +31,7 @@ TABLE = pa.table(
 @pytest.fixture(params=["rows.csv", "rows.csv.gz", "rows.parquet"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of several blocks, or row groups."""
-    monkeypatch.setattr(table_files, "_read_options", small_blocks)
+    monkeypatch.setattr(text_files, "_read_options", small_blocks)
     target: Path = tmp_path / request.param
     if target.suffix == ".parquet":
         parquet.write_table(TABLE, target, row_group_size=130)
@@ -49,29 +50,29 @@ def small_blocks(layout: TextLayout, *, use_threads: bool = True) -> csv.ReadOpt
 @pytest.mark.parametrize("rows", [1, 77, 500, 5000])
 @pytest.mark.parametrize("skip", [0, 1, 130, 999])
 def test_all_rows_in_order_in_tables_of_one_size(path: Path, rows: int, skip: int) -> None:
-    file = open_table(path, TextLayout())
+    file = open_table_files(path, TextLayout())
     tables, shares = zip(*file.batches(["text", "id"], rows, skip), strict=True)
     assert [table.num_rows for table in tables[:-1]] == [rows] * (len(tables) - 1)
     whole = pa.concat_tables(tables).combine_chunks()
-    assert whole.equals(file.read(["text", "id"]).slice(skip).combine_chunks())
+    assert whole.equals(TABLE.select(["text", "id"]).slice(skip).combine_chunks())
     assert list(shares) == sorted(shares)
     assert 0 < shares[0] <= shares[-1] == 1
 
 
 def test_beyond_the_end_there_is_nothing(path: Path) -> None:
-    assert list(open_table(path, TextLayout()).batches(["id"], 100, ROWS)) == []
+    assert list(open_table_files(path, TextLayout()).batches(["id"], 100, ROWS)) == []
 
 
 def test_a_column_that_is_not_there(path: Path) -> None:
     with pytest.raises(ConfigurationError, match="has no column 'ids'; did you mean 'id'"):
-        open_table(path, TextLayout()).batches(["ids"], 100)
+        open_table_files(path, TextLayout()).batches(["ids"], 100)
 
 
 def test_a_bad_row_far_down_is_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n" + "1,2\n" * 3_000_000 + "1,2,3\n")
-    with pytest.raises(ConfigurationError, match="3 values where the header has 2"):
-        list(open_table(path, TextLayout()).batches(["a"], 1 << 20))
+    with pytest.raises(ConfigurationError, match="3 values but the header has 2"):
+        list(open_table_files(path, TextLayout()).batches(["a"], 1 << 20))
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     content[300:900] = bytes(600)
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"rows\.parquet: cannot be read"):
-        list(open_table(path, TextLayout()).batches(["id", "text"], 100))
+        list(open_table_files(path, TextLayout()).batches(["id", "text"], 100))
 
 
 def test_a_file_that_is_closed_early_is_read_no_more(
@@ -98,7 +99,7 @@ def test_a_file_that_is_closed_early_is_read_no_more(
         return opened[-1]
 
     monkeypatch.setattr(type(path), "open", watched)
-    file = open_table(path, TextLayout())
+    file = open_table_files(path, TextLayout())
     next(file.batches(["id"], 10))
     assert len(opened) >= 2
     for each in opened:

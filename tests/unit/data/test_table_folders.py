@@ -17,9 +17,10 @@ from pyarrow import csv, parquet
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.scan_table import scan_table
-from florist.common.data.table_files import TextLayout, open_table
+from florist.common.data.table_files import open_table_files
 from florist.common.data.table_ids import TableIds
-from florist.common.data.tables import read_table
+from florist.common.data.table_reader import read_whole_table
+from florist.common.data.text_files import TextLayout
 from florist.common.settings.data import PreprocessingSettings, Table
 from florist.common.storage.files import MemoryStorage
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ROWS = 300
-NO_ROOM = FeatureStore(0, MemoryStorage())
+NO_MEMORY = FeatureStore(0, MemoryStorage())
 TABLE = pa.table(
     {
         "id": [f"person {n}" for n in range(ROWS)],
@@ -80,11 +81,10 @@ def test_all_rows_in_order(
     tmp_path_factory: pytest.TempPathFactory, ending: str, cuts: list[int], rows: int, skip: int
 ) -> None:
     folder = write_parts(tmp_path_factory.mktemp("table") / "people", ending, cuts)
-    file = open_table(folder, TextLayout())
+    file = open_table_files(folder, TextLayout())
     assert sorted(file.names) == sorted(TABLE.column_names)
     wanted = ["town", "id"]
     whole = TABLE.select(wanted)
-    assert file.read(wanted).combine_chunks().equals(whole.combine_chunks())
     found = list(file.batches(wanted, rows, skip))
     if skip >= ROWS:
         assert found == []
@@ -110,8 +110,8 @@ def test_ids_and_features_are_those_of_one_file(tmp_path: Path, ending: str) -> 
     ids = [TableIds(table, "strip", MemoryStorage()) for table in (parts, one)]
     assert ids[0].fingerprint == ids[1].fingerprint
     chosen = PreprocessingSettings()
-    assert read_table(parts, "strip").columns.equals(read_table(one, "strip").columns)
-    found = [scan_table(table, "strip", chosen, NO_ROOM) for table in (parts, one)]
+    assert read_whole_table(parts, "strip").columns.equals(read_whole_table(one, "strip").columns)
+    found = [scan_table(table, "strip", chosen, NO_MEMORY) for table in (parts, one)]
     ours, expected = (in_memory(each) for each in found)
     assert ours.numeric.tolist() == expected.numeric.tolist()
     assert ours.categories.tolist() == expected.categories.tolist()
@@ -122,10 +122,7 @@ def test_ids_and_features_are_those_of_one_file(tmp_path: Path, ending: str) -> 
 
 def refusal(folder: Path, names: tuple[str, ...] = ("id", "age")) -> str:
     with pytest.raises(ConfigurationError) as error:
-        list(open_table(folder, TextLayout()).batches(list(names), 100))
-    with pytest.raises(ConfigurationError) as at_once:
-        open_table(folder, TextLayout()).read(list(names))
-    assert str(error.value) == str(at_once.value)
+        list(open_table_files(folder, TextLayout()).batches(list(names), 100))
     return str(error.value).removeprefix(f"{folder}")
 
 
@@ -143,10 +140,11 @@ def test_a_file_with_other_types(tmp_path: Path) -> None:
     ages = pa.array(range(ROWS), pa.int64())
     write(TABLE.set_column(1, "age", ages), part_path(folder, 1, "parquet"))
     assert refusal(folder) == (
-        "/part-001.parquet: column 'age' holds int64, and string in part-000.parquet; write all "
-        "files of the folder with the same types"
+        "/part-001.parquet: column 'age' has type int64, but string in part-000.parquet; write "
+        "all files of the folder with the same types"
     )
-    assert len(open_table(folder, TextLayout()).read(["id"])) == 100 + ROWS
+    batches = open_table_files(folder, TextLayout()).batches(["id"], 50)
+    assert sum(table.num_rows for table, _ in batches) == 100 + ROWS
 
 
 def test_a_bad_row_is_told_with_its_file(tmp_path: Path) -> None:
@@ -159,35 +157,37 @@ def test_files_of_two_kinds(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [])
     write(TABLE, folder / "more.parquet")
     assert refusal(folder) == (
-        ": holds text, such as part-000.csv, and Parquet, such as more.parquet; a table has files "
-        "of one kind"
+        ": contains text files (such as part-000.csv) and Parquet files (such as more.parquet); "
+        "use one format for all files of a table"
     )
 
 
 def test_a_file_that_is_no_table(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [])
     (folder / "readme.md").write_text("people")
-    assert refusal(folder).startswith("/readme.md: the name must end in .csv, .csv.gz or .parquet")
+    assert refusal(folder).startswith(
+        "/readme.md: the file name must end in .csv, .csv.gz or .parquet"
+    )
 
 
 def test_a_folder_in_the_folder(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [])
     (folder / "year=2026").mkdir()
-    assert refusal(folder).startswith("/year=2026: is a folder or device; name a file, or a folder")
+    assert refusal(folder).startswith("/year=2026: is not a regular file; specify a file, or a")
 
 
 @pytest.mark.parametrize("name", ["_SUCCESS", ".hidden.csv", "empty.csv"])
 def test_a_folder_without_a_table(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    assert refusal(tmp_path).startswith(": is a folder without any file of a table in it; name")
+    assert refusal(tmp_path).startswith(": the folder contains no table files; specify")
 
 
 def test_a_folder_without_a_row(tmp_path: Path) -> None:
     for number in range(2):
         write(TABLE.slice(0, 0), tmp_path / f"{number}.parquet")
-    with pytest.raises(ConfigurationError, match="has no rows; there must be one for each person"):
-        open_table(tmp_path, TextLayout()).read(["id"])
-    with pytest.raises(ConfigurationError, match="has no rows; there must be one for each person"):
+    with pytest.raises(ConfigurationError, match="has no rows; a table needs at least one"):
+        list(open_table_files(tmp_path, TextLayout()).batches(["id"], 50))
+    with pytest.raises(ConfigurationError, match="has no rows; a table needs at least one"):
         TableIds(Table(path=tmp_path, id_column="id"), "none", MemoryStorage())
 
 
@@ -196,7 +196,7 @@ def test_a_folder_without_a_row(tmp_path: Path) -> None:
 
 def test_the_stamp_tells_of_any_change(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
-    file, first = open_table(folder, TextLayout()), part_path(folder, 0, "csv")
+    file, first = open_table_files(folder, TextLayout()), part_path(folder, 0, "csv")
     seen = [file.stamp()]
     assert file.stamp() == seen[0]
     os.utime(first, ns=(1, 1))
@@ -213,7 +213,7 @@ def test_the_stamp_tells_of_any_change(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_when_its_turn_comes(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
-    batches = open_table(folder, TextLayout()).batches(["id"], 50)
+    batches = open_table_files(folder, TextLayout()).batches(["id"], 50)
     next(batches)
     part_path(folder, 1, "csv").unlink()
     with pytest.raises(ConfigurationError, match=r"part-001\.csv: cannot be read"):
@@ -223,8 +223,8 @@ def test_a_file_that_is_gone_when_its_turn_comes(tmp_path: Path) -> None:
 def test_a_table_that_changes_while_it_is_read(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
     found = scan_table(
-        Table(path=folder, id_column="id"), "strip", PreprocessingSettings(), NO_ROOM
+        Table(path=folder, id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY
     )
     write(TABLE, folder / "more.csv")
-    with pytest.raises(ConfigurationError, match="was changed while it was read"):
+    with pytest.raises(ConfigurationError, match="was modified while it was being read"):
         in_memory(found)

@@ -17,8 +17,7 @@ from pyarrow import parquet
 from florist.common.core.errors import ConfigurationError
 from florist.common.data import id_check, table_ids
 from florist.common.data.id_check import Fingerprint, IdCheck, fingerprint
-from florist.common.data.table_ids import TableIds
-from florist.common.data.tables import read_table_ids
+from florist.common.data.table_ids import TableIds, normalised_ids
 from florist.common.settings.data import Table
 from florist.common.settings.formats import ROW_NUMBER
 from florist.common.storage.external_sorter import sorting
@@ -44,11 +43,16 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     return Table(path=path, id_column="id")
 
 
+def slowly_normalised(text: str, normalisation: str) -> bytes:
+    stripped = text if normalisation == "none" else text.strip()
+    return (stripped.lower() if normalisation == "strip-lower" else stripped).encode()
+
+
 @pytest.mark.parametrize("normalisation", ["none", "strip", "strip-lower"])
 @pytest.mark.parametrize("rows", [1, 7, 999, 1000, 5000])
 def test_batches_are_the_whole_column(table: Table, normalisation: str, rows: int) -> None:
     ids = TableIds(table, normalisation, MemoryStorage())  # type: ignore[arg-type]
-    whole = read_table_ids(table, normalisation)  # type: ignore[arg-type]
+    whole = IdColumn.from_bytes(slowly_normalised(each, normalisation) for each in PEOPLE)
     batches = list(ids.batches(rows))
     assert [each for batch in batches for each in batch] == list(whole)
     assert all(len(batch) == rows for batch in batches[:-1])
@@ -66,7 +70,8 @@ def test_row_numbers_go_on_from_part_to_part(
     monkeypatch.setattr(table_ids, "_ROWS", 7)
     ids = TableIds(numbered, "none", MemoryStorage())
     assert [int(each) for batch in ids.batches(9) for each in batch] == list(range(1, 51))
-    assert ids.fingerprint == fingerprint(read_table_ids(numbered, "none"))
+    expected = IdColumn.from_bytes(str(row).encode() for row in range(1, 51))
+    assert ids.fingerprint == fingerprint(expected)
 
 
 def test_nothing_of_an_id_is_in_a_repr(table: Table) -> None:
@@ -82,7 +87,7 @@ def test_a_table_that_changes_between_two_readings_is_noticed(table: Table) -> N
             parquet.write_table(pa.table({"id": people}), table.path)
         else:
             table.path.write_text("\n".join(["id", *people, ""]))
-        with pytest.raises(ConfigurationError, match="was changed"):
+        with pytest.raises(ConfigurationError, match="was modified"):
             list(ids.batches(100))
 
 
@@ -99,11 +104,14 @@ def test_refusals_are_those_of_the_whole_column(tmp_path: Path, people: list[str
     path = tmp_path / "people.parquet"
     parquet.write_table(pa.table({"id": people}), path)
     table = Table(path=path, id_column="id")
-    with pytest.raises(ConfigurationError) as whole:
-        read_table_ids(table, "strip")
+    whole = normalised_ids(pa.chunked_array([people]), "", "strip")
+    check = IdCheck()
+    check.add(whole)
+    with pytest.raises(ConfigurationError) as expected:
+        check.finish(f"{path}, column 'id' (normalisation `strip`)", lambda: [whole])
     with pytest.raises(ConfigurationError) as parts:
         TableIds(table, "strip", MemoryStorage())
-    assert parts.value.reason == whole.value.reason
+    assert parts.value.reason == expected.value.reason
 
 
 @settings(deadline=None)
@@ -118,11 +126,11 @@ def test_parts_do_not_matter(ids: list[bytes], data: st.DataObject) -> None:
         check.add(part)
     assert whole.hexdigest() == fingerprint(column)
     if len(set(ids)) == len(ids):
-        facts = check.facts("here", lambda: parts)
+        facts = check.finish("here", lambda: parts)
         assert (facts.count, facts.fingerprint) == (len(ids), fingerprint(column))
     elif all(each.isascii() for each in ids):
         with pytest.raises(ConfigurationError, match="more than once"):
-            check.facts("here", lambda: parts)
+            check.finish("here", lambda: parts)
 
 
 # --- more IDs than there is memory for ---
@@ -133,7 +141,7 @@ def found(check: IdCheck, parts: list[IdColumn]) -> object:
     for part in parts:
         check.add(part)
     try:
-        return check.facts("here", lambda: parts)
+        return check.finish("here", lambda: parts)
     except ConfigurationError as error:
         return error.reason
 
@@ -154,7 +162,7 @@ def test_digests_sorted_on_disk_tell_the_same(
         pytest.MonkeyPatch.context() as patch,
         sorting(MemoryStorage(), 8, room * 48, 0) as sorter,
     ):
-        patch.setattr(id_check, "_MOST_SUSPECTS", most)
+        patch.setattr(id_check, "_MAX_SUSPECTS", most)
         told = found(IdCheck(sorter), parts)
         assert told == found(IdCheck(), parts)
     repeated = {each for each in people if people.count(each) > 1}
@@ -177,7 +185,7 @@ def test_few_ids_need_no_disk_and_many_leave_nothing_there(
     work = tmp_path / "work"
     few = TableIds(table, "none", FolderStorage(work))
     assert not work.exists()
-    monkeypatch.setattr(id_check, "_ROOM", 48 * 100)
+    monkeypatch.setattr(id_check, "_SORT_MEMORY", 48 * 100)
     assert TableIds(table, "none", FolderStorage(work)).fingerprint == few.fingerprint
     assert list(work.iterdir()) == []
 
@@ -189,6 +197,6 @@ def test_a_full_disk_is_told(table: Table, tmp_path: Path, monkeypatch: pytest.M
             with self._told(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
                 yield file
 
-    monkeypatch.setattr(id_check, "_ROOM", 48 * 100)
+    monkeypatch.setattr(id_check, "_SORT_MEMORY", 48 * 100)
     with pytest.raises(ConfigurationError, match=r"work.*No space left.*start again"):
         TableIds(table, "none", Full(tmp_path / "work"))

@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data import id_check, table_files
+from florist.common.data import id_check, text_files
 from florist.common.data.id_check import fingerprint
-from florist.common.data.tables import WHITE_SPACE, read_ids
+from florist.common.data.table_ids import WHITE_SPACE
 from florist.common.settings.agreement import Normalisation
 from florist.common.storage import id_column as ids_module
 from florist.common.storage.id_column import IdColumn, quick_digests
+from tests.support.tables import read_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,13 +120,15 @@ def test_quoted_delimiters_quotes_and_line_breaks_belong_to_the_id(tmp_path: Pat
 def test_another_delimiter(tmp_path: Path, delimiter: str) -> None:
     path = write(tmp_path, f"id{delimiter}age\na{delimiter}1,5\n")
     assert read(path, delimiter=delimiter) == ["a"]
-    assert "is `delimiter` right?" in refusal(write(tmp_path, f"id{delimiter}age\na{delimiter}1\n"))
+    assert "is `delimiter` correct?" in refusal(
+        write(tmp_path, f"id{delimiter}age\na{delimiter}1\n")
+    )
 
 
 def test_rows_of_several_blocks_stay_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_files, "_BLOCK_MIB", 1)
+    monkeypatch.setattr(text_files, "_BLOCK_MIB", 1)
     expected = [f"person-{number}" for number in range(100_000)]
     content = "note,id\n" + "".join(f'"some\nwords, ""quoted""",{each}\n' for each in expected)
     assert len(content) > 3 << 20
@@ -161,16 +164,19 @@ def test_parquet_types(
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (pa.array([1.0, 2.0]), "column 'id': holds double values, which are not exact; write the"),
-        (pa.array([1.0], pa.float32()), "holds float values, which are not exact"),
-        (pa.array([True]), "holds bool values; write the IDs as strings"),
-        (pa.array([Decimal("1.5")]), "holds decimal128(2, 1) values; write the IDs as strings"),
-        (pa.array([0], pa.timestamp("s")), "write the IDs as strings"),
-        (pa.array([b"0123456789abcdef"], pa.binary(16)), "write the IDs as strings"),
-        (pa.array([["a"]]), "write the IDs as strings"),
-        (pa.array([{"a": "b"}]), "write the IDs as strings"),
-        (pa.array([None], pa.null()), "write the IDs as strings"),
-        (pa.array([b"\xff"]), "has values that are not UTF-8"),
+        (
+            pa.array([1.0, 2.0]),
+            "column 'id': has type double, which has no exact text form; store",
+        ),
+        (pa.array([1.0], pa.float32()), "has type float, which has no exact text form"),
+        (pa.array([True]), "has type bool; store the IDs as strings"),
+        (pa.array([Decimal("1.5")]), "has type decimal128(2, 1); store the IDs as strings"),
+        (pa.array([0], pa.timestamp("s")), "store the IDs as strings"),
+        (pa.array([b"0123456789abcdef"], pa.binary(16)), "store the IDs as strings"),
+        (pa.array([["a"]]), "store the IDs as strings"),
+        (pa.array([{"a": "b"}]), "store the IDs as strings"),
+        (pa.array([None], pa.null()), "store the IDs as strings"),
+        (pa.array([b"\xff"]), "contains values that are not UTF-8"),
     ],
 )
 def test_parquet_types_that_are_refused(tmp_path: Path, values: pa.Array, expected: str) -> None:
@@ -181,7 +187,7 @@ def test_parquet_strings_that_are_not_utf8(tmp_path: Path) -> None:
     offsets = np.array([0, 1, 2], dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"\xffa")]
     broken = pa.Array.from_buffers(pa.string(), 2, buffers)
-    assert "has values that are not UTF-8" in refusal(write_parquet(tmp_path, broken))
+    assert "contains values that are not UTF-8" in refusal(write_parquet(tmp_path, broken))
 
 
 def test_a_parquet_column_with_a_dot_in_its_name(tmp_path: Path) -> None:
@@ -228,7 +234,7 @@ def test_any_text_is_read_normalised_and_checked_as_the_slow_version_does(
         with pytest.raises(ConfigurationError) as caught:
             read_ids(path, "id", normalisation)
     if empty := expected.count(""):
-        assert f"IDs missing or empty: {empty} of {len(values)}," in str(caught.value)
+        assert f"missing or empty IDs: {empty} of {len(values)}," in str(caught.value)
     else:
         repeated = {value: count for value, count in Counter(expected).items() if count > 1}
         start = f"more than once: {len(repeated)}, in {sum(repeated.values())} rows"
@@ -242,22 +248,22 @@ def test_any_text_is_read_normalised_and_checked_as_the_slow_version_does(
 def test_empty_ids(tmp_path: Path) -> None:
     path = write(tmp_path, 'id,age\na,1\n  ,2\n,3\n"",4\n')
     assert refusal(path) == (
-        "column 'id' (normalisation `strip`): IDs missing or empty: 3 of 4, the first in row 2 "
-        "after the header; give each row an ID, or take the row out"
+        "column 'id' (normalisation `strip`): missing or empty IDs: 3 of 4, the first in row 2 "
+        "after the header; add the IDs or remove the rows"
     )
 
 
 def test_nulls_in_parquet(tmp_path: Path) -> None:
-    assert "missing or empty: 2 of 4," in refusal(write_parquet(tmp_path, ["a", None, "b", ""]))
-    assert "missing or empty: 1 of 2," in refusal(write_parquet(tmp_path, [1, None], pa.int64()))
-    assert "missing or empty: 2 of 2," in refusal(write_parquet(tmp_path, [None] * 2, pa.string()))
+    assert "or empty IDs: 2 of 4," in refusal(write_parquet(tmp_path, ["a", None, "b", ""]))
+    assert "or empty IDs: 1 of 2," in refusal(write_parquet(tmp_path, [1, None], pa.int64()))
+    assert "or empty IDs: 2 of 2," in refusal(write_parquet(tmp_path, [None] * 2, pa.string()))
 
 
 def test_repeated_ids_after_normalisation(tmp_path: Path) -> None:
     path = write(tmp_path, "id\na\nb\n a\nc\nb \n\u3000b\n")
     assert refusal(path) == (
-        "column 'id' (normalisation `strip`): IDs there more than once: 2, in 5 rows: "
-        "'a', 'b'; keep one row of each"
+        "column 'id' (normalisation `strip`): IDs that occur more than once: 2, in 5 rows: "
+        "'a', 'b'; keep one row per ID"
     )
     assert read(path, "none") == ["a", "b", " a", "c", "b ", "\u3000b"]
 
@@ -265,9 +271,9 @@ def test_repeated_ids_after_normalisation(tmp_path: Path) -> None:
 def test_repeated_ids_are_quoted_safely_and_briefly(tmp_path: Path) -> None:
     odd = ["\x1b[2J\u202eevil", "x" * 5000, *(f"id-{number}" for number in range(50))]
     text = refusal(write_csv(tmp_path, odd * 2))
-    assert "IDs there more than once: 52, in 104 rows" in text
+    assert "IDs that occur more than once: 52, in 104 rows" in text
     assert r"'\x1b[2J\u202eevil', 'xxxx" in text
-    assert text.endswith("'id-2' and 47 more; keep one row of each")
+    assert text.endswith("'id-2' and 47 more; keep one row per ID")
     assert len(text) < 300
 
 
@@ -312,9 +318,9 @@ def test_digests_tell_apart_what_differs_in_one_place() -> None:
 
 
 def test_no_file_a_device_and_an_unknown_format(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "none.csv").startswith("there is no such file; correct `path`")
+    assert refusal(tmp_path / "none.csv").startswith("no such file or folder; correct `path`")
     assert refusal(write(tmp_path, "id\na\n") / "inside.csv").startswith("cannot be read: ")
-    assert refusal(Path("/dev/null")).startswith("is a folder or device; name a file")
+    assert refusal(Path("/dev/null")).startswith("is not a regular file; specify a file")
     assert "must end in .csv, .csv.gz or .parquet" in refusal(write(tmp_path, "id\na\n", "a.xlsx"))
     assert "must end in .csv" in refusal(write(tmp_path, "id\na\n", "people"))
 
@@ -348,11 +354,11 @@ def test_a_missing_column_lists_those_there_are(tmp_path: Path) -> None:
 
 
 def test_a_column_name_that_is_there_twice(tmp_path: Path) -> None:
-    assert "2 columns are called 'id'" in refusal(write(tmp_path, "id,id\n1,2\n"))
+    assert "2 columns are named 'id'" in refusal(write(tmp_path, "id,id\n1,2\n"))
     path = tmp_path / "people.parquet"
     columns = [pa.array(["a"]), pa.array(["b"])]
     parquet.write_table(pa.Table.from_arrays(columns, names=["id", "id"]), path)
-    assert "2 columns are called 'id'" in refusal(path)
+    assert "2 columns are named 'id'" in refusal(path)
 
 
 def test_wrong_encodings(tmp_path: Path) -> None:
@@ -366,7 +372,7 @@ def test_wrong_encodings(tmp_path: Path) -> None:
 def test_ragged_rows_name_the_row_and_not_what_is_in_it(tmp_path: Path) -> None:
     long = write(tmp_path, "id,age\na,1\nsecret,2,3\nb,4\n")
     assert refusal(long).startswith(
-        "row 3 (the header is row 1) has 3 values where the header has 2; put values"
+        "row 3 (the header is row 1) has 3 values but the header has 2; put double"
     )
     assert "secret" not in refusal(long)
     short = "id,age\n" + "".join(f"person-{number},1\n" for number in range(300_000)) + "b\n"
@@ -376,7 +382,7 @@ def test_ragged_rows_name_the_row_and_not_what_is_in_it(tmp_path: Path) -> None:
 def test_a_quote_that_is_not_closed(tmp_path: Path) -> None:
     assert "double quotes" in refusal(write(tmp_path, 'id,age\n"a,1\nb,2\n'))
     path = write(tmp_path, 'id,age\n"a,1\n' + "b,2\n" * (3 << 20))
-    assert "longer than 4 MiB; is a double quote not closed?" in refusal(path)
+    assert "longer than 4 MiB; check for an unclosed double quote" in refusal(path)
 
 
 def test_broken_gzip(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder
 
 from florist.common.data.labels import read_labels
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import FeatureColumns, read_table
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import FeatureColumns
+from florist.common.data.table_reader import read_whole_table
 from florist.common.settings.data import PreprocessingSettings, Table
 from florist.experiments.click_data import (
     CARDINALITIES,
@@ -108,7 +109,7 @@ def test_a_simple_model_learns_much_and_not_all(clicks: ClickData) -> None:
     parts = split(clicks, 1 / 6, alpha=0, beta=0, seed=0)
     assert len(parts.union) == 20_000
     train, test = clicks.raw(parts.active), clicks.raw(parts.test)
-    fitted = Preprocessing.fit(train, PreprocessingSettings(min_count=10, scaling="log"))
+    fitted = fit_preprocessing(train, PreprocessingSettings(min_count=10, scaling="log"))
     features = ColumnTransformer(
         [
             ("numbers", MinMaxScaler((0, 3)), slice(len(NUMERIC))),
@@ -166,11 +167,11 @@ def test_the_parties_tables_are_read_back(tmp_path: Path, suffix: str) -> None:
     active_file, passive_file = tmp_path / f"active{suffix}", tmp_path / f"passive{suffix}"
     write_table(active_table(data, parts.active, ["I1"]), active_file)
     write_table(passive_table(data, parts.passive, [*NUMERIC[1:], *CATEGORICAL]), passive_file)
-    active = read_table(Table(path=active_file, id_column=ID_COLUMN, label=LABEL), "strip")
+    active = read_whole_table(Table(path=active_file, id_column=ID_COLUMN, label=LABEL), "strip")
     assert active.features == FeatureColumns(("I1",), ())
     assert read_labels(active).classes.tolist() == data.labels[parts.active].tolist()
     assert people(data, parts.active) == [each.decode() for each in active.ids]
-    passive = read_table(Table(path=passive_file, id_column=ID_COLUMN), "strip")
+    passive = read_whole_table(Table(path=passive_file, id_column=ID_COLUMN), "strip")
     assert passive.features == FeatureColumns(NUMERIC[1:], CATEGORICAL)
     assert passive.label is None
     kept = data.raw(parts.passive)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.data.preprocessing import Preprocessing
-from florist.common.data.tables import RawTable, rows_without_ids
+from florist.common.data.preprocessing_fitter import fit_preprocessing
+from florist.common.data.raw_table import RawTable, convert_features
 from florist.common.settings.data import PreprocessingSettings, Scaling
 from florist.passive_party.row_encoder import BadRow, RowEncoder
+
+if TYPE_CHECKING:
+    from florist.common.data.preprocessing import Preprocessing
 
 CITIES = ["Bern", "Chur", "Bern", "", "Genève", "Chur", "7"]
 AGES = [41.0, None, -3.5, 12.0, 1e6, 0.0, math.nan]
@@ -25,7 +28,7 @@ def fitted(scaling: Scaling = "linear") -> Preprocessing:
         {"age": AGES, "constant": [5.0] * 7, "city": CITIES, "colour": ["red"] * 6 + [None]}
     )
     raw = RawTable.from_arrow("test", pa.array([str(n) for n in range(7)]), columns)
-    return Preprocessing.fit(raw, PreprocessingSettings(scaling=scaling, min_count=2))
+    return fit_preprocessing(raw, PreprocessingSettings(scaling=scaling, min_count=2))
 
 
 ENCODERS = {
@@ -58,7 +61,7 @@ def test_as_a_table_of_the_same_rows(scaling: str, rows: list[dict[str, Any]]) -
             for name in ("city", "age", "colour", "constant")
         }
     )
-    whole = preprocessing.transform(rows_without_ids("test", table, preprocessing.features))
+    whole = preprocessing.transform(convert_features("test", table, preprocessing.features))
     single = encode(rows)
     np.testing.assert_allclose(single.numeric, whole.numeric, atol=1e-7)
     np.testing.assert_array_equal(single.categories, whole.categories)
@@ -70,7 +73,7 @@ def row(**changes: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("seven", [7, 7.0, np.int32(7), "7"])
 def test_whole_numbers_are_categories_by_their_digits(seven: object) -> None:
-    preprocessing = Preprocessing.fit(
+    preprocessing = fit_preprocessing(
         RawTable.from_arrow("test", pa.array(["1"]), pa.table({"code": ["7"]})),
         PreprocessingSettings(),
     )
