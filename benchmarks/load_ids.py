@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from florist.common.data.preprocessing_fitter import fit_preprocessing
 from florist.common.data.table_ids import TableIds
 from florist.common.data.table_reader import read_whole_table
-from florist.common.storage.files import FolderStorage
 from florist.common.settings.data import PreprocessingSettings, Table
+from florist.common.storage.files import FolderStorage
 from florist.experiments.click_data import (
     CATEGORICAL,
     ID_COLUMN,

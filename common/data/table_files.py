@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from florist.common.settings.config import Table
+    from florist.common.settings.data import Table
 
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".gz")
 

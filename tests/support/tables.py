@@ -13,7 +13,7 @@ from florist.common.data.preprocessing import NumberRange, Preprocessing, Vocabu
 from florist.common.data.raw_table import RawTable
 from florist.common.data.table_files import open_table
 from florist.common.data.table_ids import TableIds, id_column_name, normalised_ids
-from florist.common.settings.config import Table
+from florist.common.settings.data import Table
 from florist.common.storage.files import MemoryStorage
 from florist.common.storage.id_column import IdColumn
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from florist.common.data.raw_table import FeatureColumns
     from florist.common.settings.agreement import Normalisation
-    from florist.common.settings.config import PreprocessingSettings
+    from florist.common.settings.data import PreprocessingSettings
 
 
 def read_ids(

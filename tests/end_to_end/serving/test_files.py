@@ -237,7 +237,7 @@ def test_people_of_groups_by_their_ids(featured: Workspace, tmp_path: Path) -> N
         ("absent.csv", "out.parquet", "absent.csv: no such file"),
         ("rows.csv", "out.csv", "out.csv: the name must end in .parquet"),
         ("rows.csv", "there.parquet", "there.parquet: is there already; name another"),
-        ("rows.xlsx", "out.parquet", "the name must end in .csv"),
+        ("rows.xlsx", "out.parquet", "the file name must end in .csv"),
     ],
 )
 def test_files_are_checked_first(

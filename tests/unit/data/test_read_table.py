@@ -22,8 +22,8 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.column_values import MISSING
 from florist.common.data.raw_table import FeatureColumns, RawTable
 from florist.common.data.table_reader import read_whole_table
-from tests.support.tables import read_ids
 from florist.common.settings.data import Table
+from tests.support.tables import read_ids
 
 COLUMNS = ("id", "age", "city", "zip", "y")
 ROWS = (
