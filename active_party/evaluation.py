@@ -10,7 +10,7 @@ import torch
 from florist.common.evaluation.evaluation import check_labels, estimate
 from florist.common.evaluation.paired_estimate import Shuffled, shuffles
 from florist.common.training.blocks import Wire, micro_batches
-from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,7 +79,8 @@ def _score(
     progress.expect(len(is_own))
     for part in micro_batches(len(is_own), agreement.micro_batch):
         rows = part.stop - part.start
-        embeddings = wire.to_rows(channel.receive(EmbeddingBlock), 0, part.start, rows)
+        block = channel.receive(EvaluationEmbeddingBlock)
+        embeddings = wire.to_evaluation_rows(block, part.start, rows)
         ours = embeddings[torch.from_numpy(is_own[part])]
         features = None if own is None else own.slice(scored, scored + len(ours))
         predictions.append(_array(bundle.predict(ours, features)))

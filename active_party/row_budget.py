@@ -6,7 +6,7 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +47,14 @@ class RowBudget:
         """Take so many rows now.
 
         Raises:
-            Refused: there are not as many.
+            RequestRefused: there are not as many.
         """
         if wait := self.take(rows):
             reason = f"the limit is {self.per_minute:,} rows per minute"
             if wait == float("inf"):
-                raise Refused(RefusalReason.OVER_LIMIT, f"{reason}: {rows:,} at once are too many")
-            raise Refused(RefusalReason.OVER_LIMIT, f"{reason}: try again in {wait:.1f} s", wait)
+                raise RequestRefused(
+                    RefusalReason.OVER_LIMIT, f"{reason}: {rows:,} at once are too many"
+                )
+            raise RequestRefused(
+                RefusalReason.OVER_LIMIT, f"{reason}: try again in {wait:.1f} s", wait
+            )

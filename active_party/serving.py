@@ -21,7 +21,7 @@ from florist.common.training.blocks import Wire, all_finite
 from florist.common.training.devices import pick_device, set_threads
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import PredictionReply, ServingTerms
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 
 if TYPE_CHECKING:
     from threading import Event
@@ -75,14 +75,14 @@ class ModelPredictionHandler:
         try:
             check_offers(self._offer, offer)
         except ProtocolViolation as error:
-            raise Refused(RefusalReason.MALFORMED, error.reason) from None
+            raise RequestRefused(RefusalReason.MALFORMED, error.reason) from None
         except ConfigurationError as error:
-            raise Refused(RefusalReason.MISMATCH, error.reason) from None
+            raise RequestRefused(RefusalReason.MISMATCH, error.reason) from None
         return ServingTerms(self._offer, self._model, self._max_rows, self._budget.per_minute)
 
     def check_model(self, name: str) -> None:
         if name != self._model:
-            raise Refused(
+            raise RequestRefused(
                 RefusalReason.MISMATCH, "another model is served here: open the service again"
             )
 
@@ -99,32 +99,34 @@ class ModelPredictionHandler:
         width = self._wire.row_bytes
         count, rest = divmod(len(values), width)
         if rest or not count:
-            raise Refused(
+            raise RequestRefused(
                 RefusalReason.MALFORMED,
                 f"{len(values)} bytes are no rows of {width} bytes each: is the cut_width or the "
                 "wire_type another?",
             )
         if count > self._max_rows:
-            raise Refused(
+            raise RequestRefused(
                 RefusalReason.MALFORMED,
                 f"{count:,} rows in one request; the limit is {self._max_rows:,}",
             )
         rows = self._wire.from_bytes(values)
         if not all_finite(rows):
-            raise Refused(RefusalReason.MALFORMED, "the embeddings hold values that are no numbers")
+            raise RequestRefused(
+                RefusalReason.MALFORMED, "the embeddings hold values that are no numbers"
+            )
         return rows
 
     def _own_rows(self, group: int | None, rows: int) -> tuple[Tensor, ...]:
         """Rows of our own table for those of a group; nothing where the model needs none."""
         if self._people is None:
             if group is not None:
-                raise Refused(
+                raise RequestRefused(
                     RefusalReason.MALFORMED, "this model has no groups: send embeddings alone"
                 )
             return ()
         groups = self._people.groups
         if group is None or group >= len(groups) or rows != groups.size:
-            raise Refused(
+            raise RequestRefused(
                 RefusalReason.MALFORMED,
                 "this model uses features of the active party's: ask for one of its "
                 f"{len(groups):,} groups, with the rows of all its {groups.size} UIDs",
@@ -139,7 +141,7 @@ class ModelPredictionHandler:
             if wait == float("inf"):
                 self._budget.demand(rows)
             if patience.wait(wait):
-                raise Refused(RefusalReason.STOPPING, "the service is being stopped")
+                raise RequestRefused(RefusalReason.STOPPING, "the service is being stopped")
 
     def _compute(self, embeddings: Tensor, own: Tensor | None = None) -> Tensor:
         features = None

@@ -36,7 +36,12 @@ from florist.common.training.history import CalibrationPoints, EpochFigures, Ste
 from florist.common.training.models import describe, make_agreed_active
 from florist.common.training.predictions import predictions
 from florist.common.training.torch_batch import FeatureRows
-from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.transport.messages import (
+    EmbeddingBlock,
+    EpochSummary,
+    GradientBlock,
+    TestEmbeddingBlock,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -192,6 +197,12 @@ class ActiveHalf:
         rows = self._wire.to_rows(block, step, part.start, part.stop - part.start)
         return rows.to(self._data.device)
 
+    def _receive_test(self, epoch: int, part: slice) -> Tensor:
+        with self._timer.measure("wait"):
+            block = self._channel.receive(TestEmbeddingBlock)
+        rows = self._wire.to_test_rows(block, epoch, part.start, part.stop - part.start)
+        return rows.to(self._data.device)
+
     def _send(self, position: Position, start: int, gradient: Tensor) -> None:
         values = self._wire.to_data(gradient)
         with self._timer.measure("wire"):
@@ -224,7 +235,7 @@ class ActiveHalf:
         scores = []
         for part in micro_batches(len(order), self._data.agreement.micro_batch):
             own = features[part] if features is not None else ()
-            embeddings = self._receive(epoch, part)
+            embeddings = self._receive_test(epoch, part)
             scores.append(predictions(self._model, self._own, embeddings, *own).cpu())
         return torch.cat(scores).numpy(), test.labels[order]
 

@@ -15,7 +15,7 @@ from florist.cli.show import describe, describe_evaluation, describe_training
 from florist.cli.stop_signals import stop_signals
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
 from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import STAGES, Stage, StageOptions
+from florist.common.session.stage_state import STAGES, StageOptions, StageState
 from florist.common.settings.loader import load_config
 from florist.common.stages.align import align
 from florist.common.stages.observe import observing
@@ -159,7 +159,7 @@ def _stages(config: PartyConfig, options: StageOptions) -> list[StageOption]:
     return [
         StageOption(name)
         for name in wanted
-        if not Stage(runs, name, force=options.force).is_complete
+        if not StageState(runs, name, force=options.force).is_complete
     ]
 
 

@@ -18,8 +18,8 @@ from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.psu.limits import disk_needed
 from florist.common.session.run_directory import RunDirectory
-from florist.common.session.session import PREFLIGHT, Patience, Session, make_hello
-from florist.common.session.stage_state import Stage
+from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, make_hello
+from florist.common.session.stage_state import StageState
 from florist.common.settings.addresses import split_address
 from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage
@@ -135,7 +135,7 @@ def _engine(config: PartyConfig) -> str:
 def _run_directory(config: PartyConfig) -> str:
     runs = RunDirectory(config.run_directory)
     with runs.locked():
-        Stage(runs, "align").refuse_complete()
+        StageState(runs, "align").refuse_complete()
     free = shutil.disk_usage(config.run_directory).free
     needed = _disk_for_aligning(config)
     seen = (
@@ -176,7 +176,7 @@ def _peer(config: PartyConfig) -> str:
     try:
         with dial_peer(config, config.network.tls is None, ANSWER) as link:
             hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
-            with Session(link, hello, Patience(config.timeouts.silence)):
+            with Session(link, hello, SessionTimeouts(config.timeouts.silence)):
                 return f"{config.party.peer} is up at {config.network.address}; we agree"
     except NotYet as error:
         is_free = _can_listen(config.network.address)

@@ -14,7 +14,7 @@ from florist.common.evaluation.private_estimate import Estimate
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
 from florist.common.synthetic.features import EmbeddingNoise
 from florist.common.training.blocks import Wire, micro_batches
-from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
     from florist.common.bundle.bundle import PassiveBundle
@@ -45,7 +45,7 @@ def evaluate_passive(
         rows = stand_ins.rows(np.arange(part.start, part.stop))
         embeddings = bundle.embed(parts.features.take(rows)).cpu()
         values = wire.to_data(noise(embeddings, part.start))
-        channel.send(EmbeddingBlock(0, part.start, values))
+        channel.send(EvaluationEmbeddingBlock(part.start, values))
         progress.advance(len(embeddings))
     summary = channel.receive(EvaluationSummary)
     if parts.agreement.passive_learns == "nothing":

@@ -25,7 +25,12 @@ from florist.common.training.half_state import tensors_of
 from florist.common.training.history import EpochFigures, StepTimer
 from florist.common.training.models import describe, make_bottom
 from florist.common.training.torch_batch import FeatureRows
-from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
+from florist.common.transport.messages import (
+    EmbeddingBlock,
+    EpochSummary,
+    GradientBlock,
+    TestEmbeddingBlock,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +177,7 @@ class PassiveHalf:
             with self._average.in_use():
                 for start, embeddings in self.test_embeddings():
                     values = self._wire.to_data(embeddings)
-                    self._channel.send(EmbeddingBlock(epoch, start, values))
+                    self._channel.send(TestEmbeddingBlock(epoch, start, values))
         summary = self._channel.receive(EpochSummary)
         figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)
         is_tested = figures.auc is not None

@@ -104,7 +104,6 @@ class Recorder:
             return list(merged(self._kept, min(ENOUGH, self._schedule.batch_size)))
 
     def _see(self, block: EmbeddingBlock | GradientBlock) -> None:
-        # Embeddings of test people bear the number of an epoch, whose step is over by then.
         coming = self._coming[type(block)]
         rows, torn = divmod(len(block.values), self._wire.row_bytes)
         is_next = (block.step, block.start) == (self._step, coming.seen)

@@ -183,11 +183,7 @@ class _Exchange:
 
 
 def _exchanges(records: Iterable[Record], schedule: Schedule, wire: Wire) -> Iterator[_Exchange]:
-    """All complete steps, in order.
-
-    Embeddings of test people are never answered, and come with the number of an epoch, whose step
-    of the same number is over by then: they find no gradient and fall away.
-    """
+    """All complete steps, in order. Embeddings without a gradient are ignored."""
     sent: dict[tuple[int, int], Rows] = {}
     parts: list[tuple[Rows, Rows]] = []
     for record in records:

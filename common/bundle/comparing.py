@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.session.exchange import exchange
+from florist.common.session.mutual_check import mutual_check
 from florist.common.transport.messages import BundleOffer
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def exchange_offers(link: Link, ours: BundleOffer) -> BundleOffer:
                 f"{theirs.run.hex()[:12]}, half {theirs.digest.hex()[:12]}"
             )
 
-    return exchange(link.channel(CHANNEL), ours, check)
+    return mutual_check(link.channel(CHANNEL), ours, check)
 
 
 def _belong_together(ours: BundleOffer, theirs: BundleOffer) -> bool:

@@ -1,7 +1,7 @@
-"""A branch: a process of a party that does its part of a union with a branch of the peer.
+"""A branch: a process of a party that computes a part of a union with a branch of the peer.
 
-The party's own process, its head, has agreed with the peer's on all that is to be agreed on. It
-gives each branch its orders, its IDs and the secrets, and takes the ranks of its rows from it.
+The party's main process, its head, negotiates with the peer's head. It sends each branch its
+orders, its IDs and the secrets, and receives the ranks of the branch's rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from florist.common.psu.partitions import share
 from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.union_work import UnionWork
-from florist.common.session.session import Patience, Session, make_hello
+from florist.common.session.session import Session, SessionTimeouts, make_hello
 from florist.common.settings.network import Tls
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import unpacked_ids
@@ -53,31 +53,31 @@ if TYPE_CHECKING:
     from florist.common.psu.union_runner import UnionRole
     from florist.common.settings.party_config import PartyConfig
 
-#: Seconds for the peer's branch to come: it was sent at the same moment.
+#: Seconds for the peer's branch to connect: both heads start their branches at the same time.
 CONNECT = 30.0
 
-#: StoredRanks that are given at once.
-RANKS_AT_ONCE = 1 << 17
+#: Ranks in one reply.
+RANKS_PER_REPLY = 1 << 17
 
 
 class Branch:
-    """Takes orders from the head, one attempt after the other; called from several threads."""
+    """Executes the orders of its head, one attempt after another; called from several threads."""
 
     def __init__(self, group: str, engine: str, cores: int) -> None:
-        """Raises ConfigurationError where the group cannot work here."""
+        """Raise ConfigurationError if the group cannot be used on this machine."""
         freed_memory.give_back()
         self._group = make_group(group, engine, cores)
         self._executor = LocalExecutor(self._group)
-        self._at: _BranchAttempt | None = None
+        self._current: _BranchAttempt | None = None
 
     @property
     def engine(self) -> str:
         return self._group.engine
 
-    # -- as the head calls it ----------------------------------------------------------------------
+    # -- called by the head ------------------------------------------------------------------------
 
     def recall(self, record: UnionRecord) -> ResumeState:
-        """What there is of a union; reads all of it."""
+        """Return what is stored of a union, after reading and checking all of it."""
         journal = self._journal(record)
         if not journal.token or not journal.drop_unsound():
             return ResumeState(token=b"", finished=(), has_ids=False)
@@ -85,35 +85,37 @@ class Branch:
         return ResumeState(token=journal.token, finished=finished, has_ids=ids is not None)
 
     def begin(self, order: BranchOrder, members: Sequence[GroupMember]) -> None:
-        """Begin an attempt; `members` are all siblings, our own place among them is not used.
+        """Begin an attempt; `members` are all branches, of which our own entry is not used.
 
         Raises:
             ConfigurationError: the disk cannot be used.
         """
         self._leave()
         journal = self._journal(order.record)
-        if not order.goes_on:
+        if not order.resumes:
             journal.begin(order.token, b"", order.peer_size)
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
         journal.storage.require(disk_needed(width, *sizes, limit, branches=order.count))
-        at = _BranchAttempt(order, journal, list(members))
+        attempt = _BranchAttempt(order, journal, list(members))
         if not order.has_ids:
             rows = share(order.size, order.number, order.count)
-            at.ids = at.files.enter_context(arriving_set(journal.storage, IDS, width, rows))
-        self._at = at
+            attempt.ids = attempt.files.enter_context(
+                arriving_set(journal.storage, IDS, width, rows)
+            )
+        self._current = attempt
 
     def take_ids(self, count: int, packed: bytes) -> int:
-        """More of our IDs, in their order; how many there were."""
+        """Take more of our IDs, in row order; return how many."""
         self._attempt.arriving.append(self._group.hash_ids(unpacked_ids(packed, count)))
         return count
 
     def end_ids(self) -> None:
-        """There are no more."""
+        """Store the hashed IDs, which are complete."""
         self._attempt.journal.keep_ids(self._attempt.arriving.end())
 
     def listening_address(self, host: str, first_port: int) -> str:
-        """Where this branch is to listen on this machine."""
+        """Return where this branch listens on its machine, as `host:port`."""
         if first_port:
             port = first_port + self._attempt.order.number
         else:
@@ -122,12 +124,12 @@ class Branch:
                 port = probe.getsockname()[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def run(self, address: str, meeting: bytes) -> BranchResult:
-        """Take our part, with the peer's branch that dials or listens at `address`.
+    def run(self, address: str, rendezvous: bytes) -> BranchResult:
+        """Compute our part with the peer's branch that dials or listens at `address`.
 
-        `meeting` is a name that both heads have given this attempt; the peer's branch has it too.
+        `rendezvous` is the name both heads have given this attempt; the peer's branch has it too.
         """
-        at, order = self._attempt, self._attempt.order
+        attempt, order = self._attempt, self._attempt.order
         role: UnionRole = pkgutil.resolve_name(order.import_path)
         with ExitStack() as stack:
             config = _at_address(order, address, stack)
@@ -138,99 +140,99 @@ class Branch:
                 role.name,
                 RELEASE,
                 config.agreement.canonical(),
-                f"align-branch-{order.number}-{meeting.hex()}",
+                f"align-branch-{order.number}-{rendezvous.hex()}",
             )
-            times = Patience(config.timeouts.silence, config.timeouts.stall)
+            times = SessionTimeouts(config.timeouts.silence, config.timeouts.stall)
             session = stack.enter_context(Session(link, hello, times))
-            at.follow(session)
+            attempt.follow(session)
             try:
-                return self._run(role, session, at)
+                return self._run(role, session, attempt)
             except BaseException as error:
-                at.wake(as_florist_error(error))
+                attempt.wake(as_florist_error(error))
                 raise
 
-    def _run(self, role: UnionRole, session: Session, at: _BranchAttempt) -> BranchResult:
-        order = at.order
+    def _run(self, role: UnionRole, session: Session, attempt: _BranchAttempt) -> BranchResult:
+        order = attempt.order
 
         def check() -> None:
             if session.failure is not None:
                 raise session.failure
 
-        if at.ids is not None:
-            at.ids.watch(check)
-        members = [*at.members]
-        members[order.number] = at.mailbox
+        if attempt.ids is not None:
+            attempt.ids.watch(check)
+        members = [*attempt.members]
+        members[order.number] = attempt.mailbox
         work = UnionWork(
             self._executor,
             Keys(*map(Exponent, order.keys)),
-            at.journal,
+            attempt.journal,
             order.done,
             room_for_sorting(order.config.alignment.memory_bytes),
-            WorkerGroup(order.number, at.mailbox, members, check),
-            at.ids,
+            WorkerGroup(order.number, attempt.mailbox, members, check),
+            attempt.ids,
         )
-        progress = CountedProgress(at.progress, session.count_work)
+        progress = CountedProgress(attempt.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)
-        at.ranks = view.ranks
+        attempt.ranks = view.ranks
         return BranchResult(sizes=view.sizes, digest=view.digest)
 
     def status(self) -> BranchStatus:
-        """How far this attempt is."""
-        at = self._at
-        steps = at.progress.snapshot() if at else {}
-        traffic = at.session.traffic if at and at.session else Traffic()
+        """Return how far this attempt is."""
+        attempt = self._current
+        steps = attempt.progress.snapshot() if attempt else {}
+        traffic = attempt.session.traffic if attempt and attempt.session else Traffic()
         return BranchStatus(steps=steps, sent=traffic.sent, received=traffic.received)
 
     def ranks(self, start: int) -> bytes:
-        """Those of our rows from `start` on, as they are stored; some."""
+        """Return some ranks of our rows from row `start` on, as they are stored."""
         ranks = self._attempt.ranks
         if ranks is None:
-            raise InternalError("a branch was asked for ranks before it had found them")
+            raise InternalError("a branch was asked for ranks before it had computed them")
         with ranks.stored.storage.reading(ranks.stored.name) as file:
             file.seek(start * RANK_BYTES)
-            return file.read(RANKS_AT_ONCE * RANK_BYTES)
+            return file.read(RANKS_PER_REPLY * RANK_BYTES)
 
     def stop(self, reason: str) -> None:
-        """End what is under way."""
-        if self._at is not None:
-            self._at.stop(PeerLost(reason))
+        """End the attempt in progress, if any."""
+        if self._current is not None:
+            self._current.stop(PeerLost(reason))
 
     def forget(self, folder: Path) -> None:
-        """A union is over: nothing of it is kept on disk."""
+        """Delete what is stored of a union that is complete."""
         self._leave()
         FolderStorage(folder).clear()
 
     def close(self) -> None:
-        """End it; what it has on disk stays."""
+        """End the attempt and release the group; files stay on disk."""
         self._leave()
         self._group.close()
 
-    # -- as siblings do ----------------------------------------------------------------------------
+    # -- called by other branches of the party -----------------------------------------------------
 
     def mailbox(self, attempt: bytes) -> Mailbox:
-        """Ours in that attempt.
+        """Return our mailbox in that attempt.
 
         Raises:
-            BranchLost: there is another one now, or none.
+            BranchLost: this branch is in another attempt, or in none.
         """
-        if self._at is None or self._at.order.attempt != attempt:
-            raise BranchLost("a branch of ours is in no attempt, or in another one")
-        return self._at.mailbox
+        if self._current is None or self._current.order.attempt != attempt:
+            raise BranchLost("a branch of ours is in another attempt, or in none")
+        return self._current.mailbox
 
     # ----------------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """There is no attempt any more."""
-        if self._at is not None:
-            self._at.stop(PeerLost("this attempt is over"))
-            self._at.files.close()
-            self._at = None
+        """End the attempt in progress, if any, and close its files."""
+        if self._current is not None:
+            self._current.stop(PeerLost("this attempt has ended"))
+            self._current.files.close()
+            self._current = None
 
     @property
     def _attempt(self) -> _BranchAttempt:
-        if self._at is None:
+        if self._current is None:
             raise BranchLost("a branch of ours was lost")
-        return self._at
+        return self._current
 
     def _journal(self, record: UnionRecord) -> Journal:
         return Journal(FolderStorage(record.folder), self._group.width, record.identity)
@@ -238,13 +240,15 @@ class Branch:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _BranchAttempt:
+    """The state of a branch in one attempt at a union."""
+
     order: BranchOrder
     journal: Journal
     members: list[GroupMember]
     mailbox: Mailbox = field(default_factory=Mailbox)
     progress: RecordedProgress = field(default_factory=RecordedProgress)
     files: ExitStack = field(default_factory=ExitStack)
-    #: Our IDs, where they have yet to come.
+    #: Our IDs, if the head still sends them.
     ids: ArrivingSet | None = None
     ranks: StoredRanks | None = None
     session: Session | None = None
@@ -253,37 +257,39 @@ class _BranchAttempt:
     @property
     def arriving(self) -> ArrivingSet:
         if self.ids is None:
-            raise InternalError("a branch that has its IDs gets them again")
+            raise InternalError("a branch that has stored its IDs was sent them again")
         return self.ids
 
     def follow(self, session: Session) -> None:
-        """The session that ends when this does."""
+        """Make `session` fail when this attempt is stopped."""
         self.session = session
         if self.failure is not None:
             session.fail(self.failure)
 
     def stop(self, error: FloristError) -> None:
-        """End it, whatever it is about."""
+        """End it, whatever it is doing."""
         self.failure = self.failure or error
         if self.session is not None:
             self.session.fail(error)
         self.wake(error)
 
     def wake(self, error: FloristError) -> None:
-        """Let nobody wait any more."""
+        """Make every waiting thread raise `error`."""
         self.mailbox.fail(error)
         if self.ids is not None:
             self.ids.fail(error)
 
 
 def _at_address(order: BranchOrder, address: str, stack: ExitStack) -> PartyConfig:
-    """The party's configuration with another address; TLS's files are in memory."""
+    """Return the party's configuration with another address, and its TLS files in memory."""
     tls = None if order.tls is None else _in_memory(order.tls, stack)
     network = order.config.network.model_copy(update={"address": address, "tls": tls})
     return order.config.model_copy(update={"network": network})
 
 
 def _in_memory(contents: TlsContents, stack: ExitStack) -> Tls:
+    """Put the TLS files into anonymous memory files, so that the key is not on a disk."""
+
     def path(name: str, content: bytes) -> Path:
         handle = os.memfd_create(name, os.MFD_CLOEXEC)
         stack.callback(os.close, handle)

@@ -22,7 +22,7 @@ class StepState:
 
     total: int = 0
     done: int = 0
-    over: bool = False
+    complete: bool = False
 
     def expect(self, total: int) -> None:
         self.total = total
@@ -44,7 +44,7 @@ class RecordedProgress:
         with self._lock:
             self._steps[title] = state
         yield state
-        state.over = True
+        state.complete = True
 
     def snapshot(self) -> dict[str, StepState]:
         """By title."""
@@ -83,8 +83,8 @@ class MergedProgress:
             if more := sum(state.done for state in states) - before.done:
                 step.advance(more)
                 before.done += more
-            if not before.over and all(state.over for state in states):
-                before.over = True
+            if not before.complete and all(state.complete for state in states):
+                before.complete = True
                 stack.close()
 
     def __enter__(self) -> Self:
@@ -97,5 +97,5 @@ class MergedProgress:
         trace: TracebackType | None,
     ) -> None:
         for _, stack, state in self._shown.values():
-            if not state.over:
+            if not state.complete:
                 stack.__exit__(kind, error, trace)

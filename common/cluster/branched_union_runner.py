@@ -1,7 +1,7 @@
-"""A party's head: has its branches do a union together.
+"""The head of a party: runs a union on the party's branches.
 
-The head speaks with the peer's head, in the session. They agree on where to go on and under which
-secrets, as parties alone do, and on how their branches meet. All else is between branches.
+The head talks to the peer's head in the session. They agree on where to resume and under which
+secrets, as parties without branches do, and on how branches connect. The branches do the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -42,10 +42,11 @@ from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import IdColumn, packed_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from florist.common.cluster.branch_messages import BranchResult, BranchStatus
+    from florist.common.cluster.branch_messages import BranchResult
+    from florist.common.cluster.remote_branch import RemoteBranch
     from florist.common.groups.group import Group
     from florist.common.psu.sealed_keys import UnionSecrets
     from florist.common.psu.union_runner import UnionTask
@@ -54,32 +55,14 @@ if TYPE_CHECKING:
     from florist.common.storage.id_column import Ids
     from florist.common.transport.messages import Step
 
-#: Seconds between two looks at how far branches are.
-_LOOK = 1.0
-#: Seconds for the peer to say why, when all that we see is that connections broke.
-_GRACE = 2.0
-#: Seconds for branches to end what they do when they are told to stop.
-_STOPPING = 40.0
+T = TypeVar("T")
 
-
-class RemoteBranch(Protocol):
-    """A `Branch` in another process."""
-
-    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        """What its method gives, or raises.
-
-        Raises:
-            BranchLost: the process was lost.
-        """
-        ...
-
-    def begin(self, order: BranchOrder) -> None:
-        """As `Branch.begin`, with its siblings."""
-        ...
-
-    def host(self) -> str:
-        """The address of the machine that it is on, for the peer's branches."""
-        ...
+#: Seconds between two requests for the status of the branches.
+_STATUS_SECONDS = 1.0
+#: Seconds for the peer to give its reason, when all that we see is broken connections.
+_REASON_SECONDS = 2.0
+#: Seconds for branches to end their attempt after they are told to stop.
+_STOP_SECONDS = 40.0
 
 
 class Cluster(Protocol):
@@ -87,29 +70,29 @@ class Cluster(Protocol):
 
     @property
     def engine(self) -> str:
-        """Of theirs."""
+        """The engine of the branches' group."""
         ...
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A description for logs and reports."""
         ...
 
     def branches(self) -> Sequence[RemoteBranch]:
-        """All of them, each there and able to work; for one attempt at a union.
+        """Return all branches, up and usable, for one attempt at a union.
 
         Raises:
-            ConfigurationError: they are not.
+            ConfigurationError: not all of them are.
         """
         ...
 
     def close(self) -> None:
-        """End them."""
+        """End the branches."""
         ...
 
 
 class BranchedUnionRunner:
-    """UnionRunner by branches, `agreement.branches` of them."""
+    """Runs unions on `agreement.branches` branches."""
 
     def __init__(self, cluster: Cluster, group: Group, *, plaintext: bool) -> None:
         self._cluster = cluster
@@ -128,14 +111,14 @@ class BranchedUnionRunner:
         self._cluster.close()
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
-        with suppress(FloristError):  # a branch that is gone leaves its files
+        with suppress(FloristError):  # a branch that is lost leaves its files
             for number, branch in enumerate(self._cluster.branches()):
                 for table in tables:
-                    branch.call("forget", _folder(folder, table, number))
+                    branch.forget(_folder(folder, table, number))
 
     def run(self, task: UnionTask) -> UnionView:
         branches = self._cluster.branches()
-        # Each runs, takes IDs and is asked how far it is, while one more thread reads.
+        # Each branch runs, takes IDs and is asked for its status, while one more thread reads IDs.
         with ThreadPoolExecutor(3 * len(branches) + 1, thread_name_prefix="branch") as threads:
             return _HeadAttempt(task, self._group, branches, threads, self._plaintext).run()
 
@@ -152,199 +135,189 @@ class _HeadAttempt:
 
     def run(self) -> UnionView:
         task, journal = self.task, Journal(self._storage, self.group.width, self.task.identity)
-        memories: list[ResumeState] = self._each("recall", [(record,) for record in self._records])
-        joint = JointJournal(journal, memories)
+        states = self._each(lambda branch, number: branch.recall(self._record(number)))
+        joint = JointJournal(journal, states)
         channel = task.session.channel(f"{task.table}.psu.opening")
-        kept = task.secrets.by_table.get(task.table)
-        held, done = open_union(channel, self.group, joint, kept, task.size)
-        task.secrets.by_table[task.table] = held
-        self._begin(joint, held, done)
+        known = task.secrets.by_table.get(task.table)
+        union_secrets, done = open_union(channel, self.group, joint, known, task.size)
+        task.secrets.by_table[task.table] = union_secrets
+        self._begin(joint, union_secrets, done)
         try:
-            addresses, meeting = agree_on_rendezvous(channel, self._addresses(), len(self.branches))
-            feeding = None if joint.has_ids else self.threads.submit(self._send_ids)
-            findings = self._run_branches(addresses, meeting, feeding)
+            addresses, rendezvous = agree_on_rendezvous(
+                channel, self._addresses(), len(self.branches)
+            )
+            sending = None if joint.has_ids else self.threads.submit(self._send_ids)
+            results = self._run_branches(addresses, rendezvous, sending)
         except BaseException:
             self._stop()
             raise
-        view = self._joined_view(findings)
+        view = self._joined_view(results)
         task.timer.end("union")
         return view
 
     @property
     def _storage(self) -> FolderStorage:
-        """The head's own."""
+        """The storage of the head."""
         return FolderStorage(self.task.folder / self.task.table)
 
-    @property
-    def _records(self) -> list[UnionRecord]:
+    def _record(self, number: int) -> UnionRecord:
         task = self.task
-        return [
-            UnionRecord(folder=_folder(task.folder, task.table, number), identity=task.identity)
-            for number in range(len(self.branches))
-        ]
+        return UnionRecord(folder=_folder(task.folder, task.table, number), identity=task.identity)
 
-    # -- its parts ---------------------------------------------------------------------------------
+    # -- the parts of an attempt -------------------------------------------------------------------
 
-    def _begin(self, joint: JointJournal, held: UnionSecrets, done: frozenset[Step]) -> None:
+    def _begin(
+        self, joint: JointJournal, union_secrets: UnionSecrets, done: frozenset[Step]
+    ) -> None:
         """Give all branches their orders."""
-        task, tls = self.task, self.task.config.network.tls
-        first, *others = self._records
-        order = BranchOrder(
+        task, tls, keys = self.task, self.task.config.network.tls, union_secrets.keys
+        first = BranchOrder(
             import_path=task.role.import_path,
             config=task.config,
             tls=None if self.plaintext or tls is None else TlsContents.of(tls),
             table=task.table,
-            record=first,
+            record=self._record(0),
             number=0,
             count=len(self.branches),
-            token=held.token,
+            token=union_secrets.token,
             attempt=secrets.token_bytes(NAME_BYTES),
-            goes_on=joint.goes_on,
+            resumes=joint.resumes,
             done=done,
             has_ids=joint.has_ids,
-            keys=(held.keys.first, held.keys.second, held.keys.third),
+            keys=(keys.first, keys.second, keys.third),
             size=task.size,
             peer_size=joint.peer_size,
         )
-        orders = [order] + [
-            order.model_copy(update={"number": number, "record": record})
-            for number, record in enumerate(others, start=1)
-        ]
-        self._wait(
-            [
-                self.threads.submit(branch.begin, each)
-                for branch, each in zip(self.branches, orders, strict=True)
-            ]
-        )
+
+        def begin(branch: RemoteBranch, number: int) -> None:
+            own = {"number": number, "record": self._record(number)}
+            branch.begin(first.model_copy(update=own))
+
+        self._each(begin)
 
     def _send_ids(self) -> None:
-        """Each block of our IDs, dummies included, to the branch whose it is."""
+        """Send each block of our IDs, dummies included, to its branch."""
         task = self.task
-        under_way: list[Future[int] | None] = [None] * len(self.branches)
+        in_progress: list[Future[int] | None] = [None] * len(self.branches)
         with task.progress.step(f"hashing our IDs ({task.table})") as step:
             step.expect(task.size)
 
             def settle(number: int) -> None:
-                if (before := under_way[number]) is not None:
-                    step.advance(before.result())
+                if (previous := in_progress[number]) is not None:
+                    step.advance(previous.result())
 
             blocks = blocks_of_ids(task.ids, task.config.alignment.dummies)
             dealt = blocks_dealt(task.size, len(self.branches))
             for (number, rows), ids in zip(dealt, blocks, strict=True):
                 assert len(ids) == rows
-                settle(number)  # a branch gets its IDs in order
-                call = self.branches[number].call
+                settle(number)  # a branch takes its IDs in order
                 packed = b"".join(packed_ids([ids]))
-                under_way[number] = self.threads.submit(call, "take_ids", rows, packed)
+                take_ids = self.branches[number].take_ids
+                in_progress[number] = self.threads.submit(take_ids, rows, packed)
             for number in range(len(self.branches)):
                 settle(number)
-        self._each("end_ids", [()] * len(self.branches))
+        self._each(lambda branch, _: branch.end_ids())
 
     def _addresses(self) -> Sequence[str]:
-        """Where our branches listen; none if they dial."""
+        """Return where our branches listen; nothing if they dial."""
         if self.task.role.name == "passive":
             return ()
         port = self.task.config.compute.ray_branch_port
         hosts = [branch.host() for branch in self.branches]
-        found: list[str] = self._each("listening_address", [(host, port) for host in hosts])
-        return found
+        return self._each(lambda branch, number: branch.listening_address(hosts[number], port))
 
     def _run_branches(
-        self, addresses: Sequence[str], meeting: bytes, feeding: Future[None] | None
+        self, addresses: Sequence[str], rendezvous: bytes, sending: Future[None] | None
     ) -> list[BranchResult]:
-        """To their ends; they begin while their IDs are still on the way."""
-        runs: list[Future[BranchResult]] = [
-            self.threads.submit(branch.call, "run", address, meeting)
-            for branch, address in zip(self.branches, addresses, strict=True)
-        ]
-        under_way: list[Future[Any]] = [*runs, *([feeding] if feeding else [])]
-        with MergedProgress(self.task.progress, self.task.session.traffic) as mirror:
+        """Run all branches to the end; they start while their IDs are still being sent."""
+        results: dict[int, BranchResult] = {}
+
+        def run(number: int, branch: RemoteBranch, address: str) -> None:
+            results[number] = branch.run(address, rendezvous)
+
+        pairs = zip(self.branches, addresses, strict=True)
+        calls = [self.threads.submit(run, number, *pair) for number, pair in enumerate(pairs)]
+        calls += [sending] if sending else []
+        with MergedProgress(self.task.progress, self.task.session.traffic) as progress:
             while True:
-                left = [each for each in under_way if not each.done()]
-                is_cut_off = bool(left) and self.task.session.failure is not None
-                if (first := _errors(under_way)) or is_cut_off:
+                pending = [call for call in calls if not call.done()]
+                is_cut_off = bool(pending) and self.task.session.failure is not None
+                if (first := _errors(calls)) or is_cut_off:
                     self._stop()
-                    wait(under_way, _STOPPING)
-                    raise _reason([*first, *_errors(under_way)], self.task.session)
-                self._show(mirror)
-                if not left:
+                    wait(calls, _STOP_SECONDS)
+                    raise _reason([*first, *_errors(calls)], self.task.session)
+                self._show(progress)
+                if not pending:
                     break
-                wait(left, _LOOK, FIRST_COMPLETED)
-        return [run.result() for run in runs]
+                wait(pending, _STATUS_SECONDS, FIRST_COMPLETED)
+        return [results[number] for number in range(len(self.branches))]
 
-    def _show(self, mirror: MergedProgress) -> None:
-        with suppress(BranchLost):  # whoever does its work is told
-            statuses: list[BranchStatus] = self._each("status", [()] * len(self.branches))
-            mirror.show(statuses)
+    def _show(self, progress: MergedProgress) -> None:
+        with suppress(BranchLost):  # the branch's run raises it too
+            progress.show(self._each(lambda branch, _: branch.status()))
 
-    def _joined_view(self, findings: Sequence[BranchResult]) -> UnionView:
-        """As a party alone would have it: with the ranks of all rows, here."""
-        if len(sizes := {finding.sizes for finding in findings}) != 1:
-            raise InternalError("our branches have found unions of different sizes")
+    def _joined_view(self, results: Sequence[BranchResult]) -> UnionView:
+        """Return the view of the whole party, with the ranks of all rows in our storage."""
+        if len(sizes := {result.sizes for result in results}) != 1:
+            raise InternalError("our branches have computed unions of different sizes")
         whole = sizes.pop()
-        hands = [_RankReader(branch) for branch in self.branches]
+        readers = [_RankReader(branch) for branch in self.branches]
         with writing_set(self._storage, RANKS) as writer:
-            for number, rows in blocks_dealt(whole.own, len(hands)):
-                data = hands[number].take(rows * RANK_BYTES)
+            for number, rows in blocks_dealt(whole.own, len(readers)):
+                data = readers[number].take(rows * RANK_BYTES)
                 writer.append(np.frombuffer(data, dtype=np.uint8).reshape(rows, RANK_BYTES))
         ranks = StoredSet(self._storage, RANKS, RANK_BYTES, writer.tally.facts)
-        digest = hashlib.sha256(b"".join(finding.digest for finding in findings)).digest()
+        digest = hashlib.sha256(b"".join(result.digest for result in results)).digest()
         return UnionView(StoredRanks(ranks), digest, whole)
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def _each(self, method: str, arguments: Sequence[tuple[object, ...]]) -> list[Any]:
-        """Of every branch, at once."""
-        return self._wait(
-            [
-                self.threads.submit(branch.call, method, *given)
-                for branch, given in zip(self.branches, arguments, strict=True)
-            ]
-        )
-
-    @staticmethod
-    def _wait(calls: Sequence[Future[Any]]) -> list[Any]:
+    def _each(self, call: Callable[[RemoteBranch, int], T]) -> list[T]:
+        """Call every branch with its number, concurrently; return the results in order."""
+        calls = [
+            self.threads.submit(call, branch, number) for number, branch in enumerate(self.branches)
+        ]
         wait(calls)
-        return [call.result() for call in calls]
+        return [each.result() for each in calls]
 
     def _stop(self) -> None:
-        """End what branches do."""
+        """End what the branches are doing."""
 
         def stop(branch: RemoteBranch) -> None:
             with suppress(FloristError):
-                branch.call("stop", "the party has ended this attempt")
+                branch.stop("the party has ended this attempt")
 
-        wait([self.threads.submit(stop, branch) for branch in self.branches], _STOPPING)
+        wait([self.threads.submit(stop, branch) for branch in self.branches], _STOP_SECONDS)
 
 
 class JointJournal:
-    """What all branches have of a union, as `open_union` takes it for one party's."""
+    """The stored state of all branches together, as `open_union` takes it from one party."""
 
-    def __init__(self, journal: Journal, memories: Sequence[ResumeState]) -> None:
+    def __init__(self, journal: Journal, states: Sequence[ResumeState]) -> None:
         """`journal` is the head's: it has the sealed secrets, and no sets."""
         self._journal = journal
-        self._memories = memories
-        #: Whether branches go on with what they have.
-        self.goes_on = True
+        self._states = states
+        #: Whether branches resume from what they have stored.
+        self.resumes = True
 
     @property
     def token(self) -> bytes:
         ours = self._journal.token
-        return ours if all(memory.token == ours for memory in self._memories) else b""
+        return ours if all(state.token == ours for state in self._states) else b""
 
     def drop_unsound(self) -> bool:
-        """Branches have, when they were asked."""
+        """Return True: each branch has dropped its own damaged sets in `recall`."""
         return True
 
     @property
     def finished(self) -> list[int]:
-        first, *rest = (set(memory.finished) for memory in self._memories)
+        first, *rest = (set(state.finished) for state in self._states)
         return sorted(first.intersection(*rest))
 
     @property
     def has_ids(self) -> bool:
-        """Whether each branch still has its hashed IDs."""
-        return self.goes_on and all(memory.has_ids for memory in self._memories)
+        """Whether every branch still has its hashed IDs."""
+        return self.resumes and all(state.has_ids for state in self._states)
 
     @property
     def peer_size(self) -> int:
@@ -355,13 +328,13 @@ class JointJournal:
         return self._journal.sealed
 
     def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None:
-        """As `Journal.begin`; branches are told with their orders."""
-        self.goes_on = False
+        """Start over, as `Journal.begin` does; branches start over with their orders."""
+        self.resumes = False
         self._journal.begin(token, sealed, peer_size)
 
 
 class _RankReader:
-    """The ranks of a branch's rows, in their order."""
+    """Reads the ranks of a branch's rows in order."""
 
     def __init__(self, branch: RemoteBranch) -> None:
         self._branch = branch
@@ -369,10 +342,10 @@ class _RankReader:
         self._rest = b""
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         while len(self._rest) < size:
             start = (self._taken + len(self._rest)) // RANK_BYTES
-            if not (more := self._branch.call("ranks", start)):
+            if not (more := self._branch.ranks(start)):
                 raise InternalError("a branch has fewer ranks than rows")
             self._rest += more
         taken, self._rest = self._rest[:size], self._rest[size:]
@@ -381,7 +354,7 @@ class _RankReader:
 
 
 def blocks_of_ids(ids: Ids, dummies: int) -> Iterator[IdColumn]:
-    """Our IDs, then our dummies, in blocks as they are dealt: nothing shows where IDs end."""
+    """Yield our IDs, then our dummies, in full blocks: nothing shows where the IDs end."""
     rows = partitions.BLOCK_ROWS
     for batch in ids.batches(rows):
         block = batch
@@ -394,20 +367,20 @@ def blocks_of_ids(ids: Ids, dummies: int) -> Iterator[IdColumn]:
 
 
 def _folder(folder: Path, table: TableName, branch: int) -> Path:
-    """Where a branch keeps a union, on its own machine."""
+    """Return where a branch stores a union, on its own machine."""
     return folder / table / f"branch-{branch}"
 
 
-def _errors(calls: Sequence[Future[Any]]) -> list[BaseException]:
+def _errors(calls: Sequence[Future[None]]) -> list[BaseException]:
     return [error for call in calls if call.done() and (error := call.exception()) is not None]
 
 
 def _reason(errors: Sequence[BaseException], session: Session) -> FloristError:
-    """Why an attempt ended: rather what someone said than that a connection broke."""
-    said = [each for each in errors if not isinstance(each, TransportError)]
-    said += [each for each in errors if isinstance(each, BranchLost)]
-    deadline = time.monotonic() + _GRACE
-    while not said and session.failure is None and time.monotonic() < deadline:
+    """Return why an attempt ended, preferring a stated reason to a broken connection."""
+    stated = [error for error in errors if not isinstance(error, TransportError)]
+    stated += [error for error in errors if isinstance(error, BranchLost)]
+    deadline = time.monotonic() + _REASON_SECONDS
+    while not stated and session.failure is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    error = next(iter((*said, session.failure or errors[0])))
+    error = next(iter((*stated, session.failure or errors[0])))
     return error if isinstance(error, FloristError) else InternalError(f"a branch failed: {error}")

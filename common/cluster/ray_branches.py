@@ -1,8 +1,8 @@
 """Branches on a party's own Ray cluster.
 
-Ray places them, one process each, and starts them again when they are lost; a branch that was lost
-ends the attempt, and the next goes on from what branches have on disk. What is said to a branch,
-and between branches, is sealed as it is for workers: see `psu/sealed_jobs.py`.
+Ray schedules them, one process each, and restarts them when they are lost. A lost branch ends the
+attempt, and the next attempt resumes from what the branches have on disk. Requests to a branch, and
+between branches, are sealed as jobs for workers are: see `sealed_jobs.py`.
 """
 
 from __future__ import annotations
@@ -10,52 +10,74 @@ from __future__ import annotations
 import logging
 import secrets
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from florist.common.cluster import ray_cluster
 from florist.common.cluster.branch import Branch
-from florist.common.cluster.branch_calls import OF_HEAD, OF_SIBLINGS, answered, asked, result
+from florist.common.cluster.branch_codec import decode_reply, encode
+from florist.common.cluster.branch_messages import Begin, BranchMessage, Run
+from florist.common.cluster.branch_server import answer_head, answer_member
 from florist.common.cluster.ray_worker import UNKNOWN_SESSION, Greeting, incompatibility
+from florist.common.cluster.remote_branch import RemoteBranch, RemoteMember
 from florist.common.cluster.sealed_jobs import KeyExchange, SealedSession, UnsealError
 from florist.common.core.errors import BranchLost, ConfigurationError, InternalError
 from florist.common.core.release import RELEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from florist.common.cluster.branch_calls import Signature, Signatures
-    from florist.common.cluster.branch_messages import BranchOrder
+    from ray import ObjectRef
+
+    from florist.common.cluster.branch_messages import BranchOrder, Request
+    from florist.common.cluster.ray_cluster import RemoteMethod
     from florist.common.settings.party_config import PartyConfig
 
 log = logging.getLogger("florist.align")
 
-#: Seconds for all branches to be there.
-PATIENCE = 120.0
+R = TypeVar("R", bound=BranchMessage)
 
-#: Calls of the head and of siblings that a branch takes at a time; one runs as long as the union.
-_CALLS = 16
+#: Seconds for all branches to be up.
+STARTUP_TIMEOUT = 120.0
+
+#: Requests that a branch handles concurrently; one of them runs as long as the union.
+_CONCURRENT_REQUESTS = 16
 
 #: Seconds after which a branch that does not answer is restarted.
-_ANSWER = 600.0
+_ANSWER_TIMEOUT = 600.0
 
 _KEY_BYTES = 32
 
 _LOST = "a branch of ours was lost"
 
 
+class BranchActor(Protocol):
+    """Ray's handle of a `BranchHost`."""
+
+    @property
+    def handshake(self) -> RemoteMethod[Greeting]: ...
+
+    @property
+    def host(self) -> RemoteMethod[str]: ...
+
+    @property
+    def call(self) -> RemoteMethod[bytes]: ...
+
+    @property
+    def call_from_member(self) -> RemoteMethod[bytes]: ...
+
+
 class BranchHost:
     """A branch as a Ray actor."""
 
     def __init__(self, group: str, engine: str, cores: int) -> None:
-        """As `Branch`."""
+        """Take the arguments of `Branch`, which is created by the first handshake."""
         self._settings = group, engine, cores
         self._branch: Branch | None = None
         self._head: tuple[bytes, SealedSession] | None = None
-        self._crew: SealedSession | None = None
+        self._members: SealedSession | None = None
 
-    def introduce(self, head: bytes) -> Greeting:
-        """Begin a conversation with the head whose public half this is, which names it."""
+    def handshake(self, head: bytes) -> Greeting:
+        """Open a sealed session with the head that has this public key."""
         greeting = Greeting(public=b"", release=RELEASE, engine="", obstacle="")
         if self._branch is None:
             try:
@@ -67,173 +89,147 @@ class BranchHost:
         return {**greeting, "public": ours.public, "engine": self._branch.engine}
 
     def host(self) -> str:
-        """The address of this machine, as the cluster knows it."""
-        import ray  # noqa: PLC0415 - it is there, as we are on its cluster
+        """Return the address of this machine, as the cluster knows it."""
+        import ray  # noqa: PLC0415 - installed, as this runs on its cluster
 
         return str(ray.util.get_node_ip_address())
 
-    def call(self, head: bytes, sealed: bytes, actors: Sequence[Any] = ()) -> bytes:
-        """The sealed answer of the branch to a sealed call, or `UNKNOWN_SESSION`.
+    def call(self, head: bytes, sealed: bytes, actors: Sequence[BranchActor] = ()) -> bytes:
+        """Return the sealed reply to a sealed request of the head, or `UNKNOWN_SESSION`.
 
-        `actors` are all siblings, for `begin`: handles of Ray's are no secret, and stay its own.
+        `actors` are all branches, for `Begin`: Ray's handles are not secret, and only Ray can
+        transmit them.
         """
         if self._head is None or self._head[0] != head:
             return UNKNOWN_SESSION
-        branch = self._own_branch
+        session = self._head[1]
 
-        def find(method: str) -> Callable[..., object]:
-            return partial(self._begin, actors) if method == "begin" else getattr(branch, method)
+        def connect(begin: Begin) -> Sequence[RemoteMember]:
+            self._members = members = SealedSession(begin.group_key, begin.group_key)
+            attempt = begin.order.attempt
+            return [RemoteMember(RayMember(actor, members), attempt) for actor in actors]
 
-        return _answered(OF_HEAD, self._head[1], sealed, find)
+        reply = answer_head(self._own_branch, session.open(sealed), connect)
+        return session.seal(reply, answers=sealed)
 
-    def call_of_sibling(self, sealed: bytes) -> bytes:
-        """The same for a sibling, of our mailbox."""
-        if self._crew is None:
+    def call_from_member(self, sealed: bytes) -> bytes:
+        """Return the sealed reply to a sealed request of another branch of the party."""
+        if self._members is None:
             return UNKNOWN_SESSION
-
-        def find(method: str) -> Callable[..., object]:
-            def work(attempt: bytes, *arguments: object) -> object:
-                return getattr(self._own_branch.mailbox(attempt), method)(*arguments)
-
-            return work
-
-        return _answered(OF_SIBLINGS, self._crew, sealed, find)
-
-    def _begin(self, actors: Sequence[Any], order: BranchOrder, crew_key: bytes) -> None:
-        self._crew = SealedSession(crew_key, crew_key)
-        members = [RayMember(actor, self._crew, order.attempt) for actor in actors]
-        self._own_branch.begin(order, members)
+        session = self._members
+        return session.seal(answer_member(self._own_branch, session.open(sealed)), answers=sealed)
 
     @property
     def _own_branch(self) -> Branch:
-        assert self._branch is not None, "introduced before it was made"
+        assert self._branch is not None, "called before the handshake"
         return self._branch
-
-
-def _answered(
-    signatures: Signatures,
-    conversation: SealedSession,
-    sealed: bytes,
-    find: Callable[[str], Callable[..., object]],
-) -> bytes:
-    answer = answered(signatures, find, conversation.open(sealed))
-    return conversation.seal(answer, answers=sealed)
-
-
-def _called(
-    actor: Any,  # noqa: ANN401 - Ray's own
-    signature: Signature,
-    conversation: SealedSession,
-    plain: bytes,
-    send: Callable[[bytes], Any],
-    timeout: float | None,
-) -> Any:  # noqa: ANN401 - as the signature says
-    """What a branch gives to a call, or raises.
-
-    Raises:
-        BranchLost: it is gone.
-    """
-    import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
-
-    sealed = conversation.seal(plain)
-    try:
-        answer: bytes = ray.get(send(sealed), timeout=timeout)
-        if answer == UNKNOWN_SESSION:
-            raise BranchLost(_LOST)
-        opened = conversation.open(answer, answers=sealed)
-    except (ray.exceptions.RayTaskError, UnsealError) as error:
-        raise InternalError(f"a branch of ours failed: {error}") from None
-    except ray.exceptions.GetTimeoutError:
-        log.warning("a branch of ours does not answer and is restarted")
-        ray.kill(actor, no_restart=False)
-        raise BranchLost(_LOST) from None
-    except ray.exceptions.RayError:
-        raise BranchLost(_LOST) from None
-    return result(signature, opened)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RayMember:
-    """A sibling, as another branch sees it."""
+    """Sends requests from one branch to another of the same party."""
 
-    actor: Any
-    workers: SealedSession
-    attempt: bytes
+    actor: BranchActor
+    session: SealedSession
 
-    def tell(self, label: str, sender: int, number: int) -> None:
-        self._call("tell", label, sender, number)
-
-    def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
-        found: tuple[int, bytes] = self._call("rows", label, owner, start)
-        return found
-
-    def _call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as the mailbox gives it
-        call = asked(OF_SIBLINGS, method, (self.attempt, *arguments))
-        send = self.actor.call_of_sibling.remote
-        return _called(self.actor, OF_SIBLINGS[method], self.workers, call, send, _ANSWER)
+    def send(self, request: Request[R]) -> R:
+        sealed = self.session.seal(encode(request))
+        reply = self.actor.call_from_member.remote(sealed)
+        opened = _opened(self.actor, reply, self.session, sealed, _ANSWER_TIMEOUT)
+        return decode_reply(request.reply_type(), opened)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RayBranch:
-    """A branch, as the head sees it."""
+class RayBranch(RemoteBranch):
+    """Sends requests from the head to a branch."""
 
-    actor: Any
-    #: How the branch knows with whom it speaks.
+    actor: BranchActor
+    #: The head's public key, by which the branch finds the session.
     head: bytes
-    conversation: SealedSession
-    siblings: Sequence[Any]
-    crew_key: bytes
-
-    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        return self._call(method, arguments, ())
-
-    def begin(self, order: BranchOrder) -> None:
-        self._call("begin", (order, self.crew_key), self.siblings)
-
-    def _call(self, method: str, arguments: Sequence[object], actors: Sequence[Any]) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        def send(sealed: bytes) -> Any:  # noqa: ANN401 - Ray's own
-            return self.actor.call.remote(self.head, sealed, list(actors))
-
-        call = asked(OF_HEAD, method, arguments)
-        # A run takes as long as a union; the head looks at it by other calls meanwhile.
-        timeout = None if method == "run" else _ANSWER
-        return _called(self.actor, OF_HEAD[method], self.conversation, call, send, timeout)
+    session: SealedSession
+    #: All branches.
+    actors: Sequence[BranchActor]
+    group_key: bytes
 
     def host(self) -> str:
-        import ray  # noqa: PLC0415 - it is there, as we have joined
+        import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
 
         try:
-            return str(ray.get(self.actor.host.remote(), timeout=PATIENCE))
+            return ray.get(self.actor.host.remote(), timeout=STARTUP_TIMEOUT)
         except ray.exceptions.RayError:
             raise BranchLost(_LOST) from None
 
+    def begin(self, order: BranchOrder) -> None:
+        self._send(Begin(order=order, group_key=self.group_key), self.actors)
+
+    def send(self, request: Request[R]) -> R:
+        return self._send(request, ())
+
+    def _send(self, request: Request[R], actors: Sequence[BranchActor]) -> R:
+        sealed = self.session.seal(encode(request))
+        reply = self.actor.call.remote(self.head, sealed, list(actors))
+        # A run takes as long as the union; meanwhile the head asks for the status.
+        timeout = None if isinstance(request, Run) else _ANSWER_TIMEOUT
+        opened = _opened(self.actor, reply, self.session, sealed, timeout)
+        return decode_reply(request.reply_type(), opened)
+
+
+def _opened(
+    actor: BranchActor,
+    reply: ObjectRef[bytes],
+    session: SealedSession,
+    sealed: bytes,
+    timeout: float | None,
+) -> bytes:
+    """Wait for the sealed reply to `sealed` and open it.
+
+    Raises:
+        BranchLost: the branch is gone, or does not answer and is restarted.
+    """
+    import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
+
+    try:
+        answer = ray.get(reply, timeout=timeout)
+        if answer == UNKNOWN_SESSION:
+            raise BranchLost(_LOST)
+        return session.open(answer, answers=sealed)
+    except (ray.exceptions.RayTaskError, UnsealError) as error:
+        raise InternalError(f"a branch of ours failed: {error}") from None
+    except ray.exceptions.GetTimeoutError:
+        log.warning("a branch of ours does not answer and is restarted")
+        ray_cluster.kill(actor, restart=True)
+        raise BranchLost(_LOST) from None
+    except ray.exceptions.RayError:
+        raise BranchLost(_LOST) from None
+
 
 class RayBranches:
-    """Branches with as many cores each as the cluster's nodes allow."""
+    """The branches of a party, each with as many cores as the cluster's nodes allow."""
 
     def __init__(self, config: PartyConfig) -> None:
-        """Connect, and wait until all branches are there.
+        """Connect to the cluster and wait until all branches are up.
 
         Raises:
-            ConfigurationError: there is no such cluster, or it has no room for them.
+            ConfigurationError: there is no such cluster, or it has too few cores.
         """
         count, compute = config.agreement.branches, config.compute
         self._joined = ray_cluster.join(compute.ray_address, compute.ray_workers)
-        import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
+        import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
 
-        self._ray = ray
-        self._actors: list[Any] = []
+        self._actors: list[BranchActor] = []
         try:
-            cores = cores_of_each(_cores_of_nodes(ray), count)
-            remote = ray.remote(BranchHost).options(
+            cores = cores_per_branch(_cores_of_nodes(), count)
+            actor = ray.remote(BranchHost).options(
                 num_cpus=cores,
                 max_restarts=-1,
                 max_task_retries=0,
-                max_concurrency=_CALLS,
+                max_concurrency=_CONCURRENT_REQUESTS,
                 scheduling_strategy="SPREAD",
             )
-            settings = config.agreement.group, compute.engine, cores
-            self._actors += [remote.remote(*settings) for _ in range(count)]
+            group, engine = config.agreement.group, compute.engine
+            self._actors += [
+                cast("BranchActor", actor.remote(group, engine, cores)) for _ in range(count)
+            ]
             self.engine = ""
             self.branches()
         except BaseException:
@@ -243,45 +239,50 @@ class RayBranches:
         log.info("executor %s, engine %s", self.name, self.engine)
 
     def branches(self) -> Sequence[RayBranch]:
-        introductions = [KeyExchange() for _ in self._actors]
-        # Tried again by Ray until the branch is there: it may be about to be restarted.
+        import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
+
+        exchanges = [KeyExchange() for _ in self._actors]
+        # Ray retries until the branch is up: it may be about to be restarted.
         calls = [
-            actor.introduce.options(max_task_retries=-1).remote(ours.public)
-            for actor, ours in zip(self._actors, introductions, strict=True)
+            actor.handshake.options(max_task_retries=-1).remote(ours.public)
+            for actor, ours in zip(self._actors, exchanges, strict=True)
         ]
         try:
-            greetings: list[Greeting] = self._ray.get(calls, timeout=PATIENCE)
-        except self._ray.exceptions.RayError as error:
+            greetings = ray.get(calls, timeout=STARTUP_TIMEOUT)
+        except ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())[-300:]
             raise ConfigurationError(
-                f"compute.executor: not all branches are up after {PATIENCE:.0f} s; look at the "
-                f"cluster with `ray status`, then start again: the run goes on ({reason})"
+                f"compute.executor: not all branches are up after {STARTUP_TIMEOUT:.0f} s; check "
+                "the cluster with `ray status`, then start again: the run resumes where it stopped "
+                f"({reason})"
             ) from None
         for greeting in greetings:
             if why := incompatibility(greeting):
                 raise ray_cluster.unusable_node(why)
         self.engine = greetings[0]["engine"]
-        crew_key = secrets.token_bytes(_KEY_BYTES)
+        group_key = secrets.token_bytes(_KEY_BYTES)
         return [
             RayBranch(
-                actor, ours.public, ours.as_driver(greeting["public"]), self._actors, crew_key
+                actor, ours.public, ours.as_driver(greeting["public"]), self._actors, group_key
             )
-            for actor, ours, greeting in zip(self._actors, introductions, greetings, strict=True)
+            for actor, ours, greeting in zip(self._actors, exchanges, greetings, strict=True)
         ]
 
     def close(self) -> None:
         for actor in self._actors:
-            self._ray.kill(actor)
+            ray_cluster.kill(actor, restart=False)
         if self._joined:
             ray_cluster.leave()
 
 
-def _cores_of_nodes(ray: Any) -> list[int]:  # noqa: ANN401 - Ray has no types
+def _cores_of_nodes() -> list[int]:
+    import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
+
     return [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
 
 
-def cores_of_each(nodes: Sequence[int], branches: int) -> int:
-    """The most cores that so many branches can have, on nodes with so many cores each.
+def cores_per_branch(nodes: Sequence[int], branches: int) -> int:
+    """Return the most cores that every branch can have, on nodes with these numbers of cores.
 
     Raises:
         ConfigurationError: there are fewer cores than branches.
@@ -290,6 +291,6 @@ def cores_of_each(nodes: Sequence[int], branches: int) -> int:
         if sum(node // cores for node in nodes) >= branches:
             return cores
     raise ConfigurationError(
-        f"agreement.branches: {branches} branches need a core each, and the Ray cluster has "
-        f"{sum(nodes)}; add nodes, or agree on fewer branches"
+        f"agreement.branches: {branches} branches need at least one core each, and the Ray cluster "
+        f"has {sum(nodes)}; add nodes, or agree on fewer branches"
     )

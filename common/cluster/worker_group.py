@@ -1,4 +1,4 @@
-"""Partitions that call each other: what each was told, and what it has for the others."""
+"""The branches of one party as a worker group: they exchange numbers and rows of elements."""
 
 from __future__ import annotations
 
@@ -19,59 +19,60 @@ if TYPE_CHECKING:
     from florist.common.psu.shared_sorting import Scatter
     from florist.common.storage.elements import Elements
 
-#: Seconds between two looks whether the link to the peer still stands.
-_LOOK = 0.2
+#: Seconds between two checks that the link to the peer still works.
+_CHECK_SECONDS = 0.2
 
 
 class GroupMember(Protocol):
-    """A sibling as it is called from outside."""
+    """A branch, as the others of its party call it."""
 
-    def tell(self, label: str, sender: int, number: int) -> None:
-        """`sender` says `number` under `label`."""
+    def post(self, label: str, sender: int, number: int) -> None:
+        """Put `number` of branch `sender` into the mailbox, under `label`."""
         ...
 
     def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
-        """As `Scatter.part`, of what is offered under `label`."""
+        """Return what `Scatter.part` does, for the rows offered under `label`."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Mailbox:
-    """What a branch was told by its siblings, and what it has for them."""
+    """The numbers that other branches have posted to a branch, and the rows it offers them."""
 
-    _told: dict[str, dict[int, int]] = field(default_factory=dict)
+    _posted: dict[str, dict[int, int]] = field(default_factory=dict)
     _offers: dict[str, Scatter] = field(default_factory=dict)
     _changed: Condition = field(default_factory=Condition)
     _failure: FloristError | None = None
 
-    # -- as siblings call it -----------------------------------------------------------------------
+    # -- called by other branches ------------------------------------------------------------------
 
-    def tell(self, label: str, sender: int, number: int) -> None:
+    def post(self, label: str, sender: int, number: int) -> None:
         with self._changed:
-            self._told.setdefault(label, {})[sender] = number
+            self._posted.setdefault(label, {})[sender] = number
             self._changed.notify_all()
 
     def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
         try:
             return self._offers[label].part(owner, start)
-        except (KeyError, ValueError):  # it is not offered any more, or its file is closed
+        except (KeyError, ValueError):  # no longer offered, or its file is closed
             raise PeerLost("a branch of ours has ended this attempt") from None
 
-    # -- as its branch does ------------------------------------------------------------------------
+    # -- called by the branch that owns it ---------------------------------------------------------
 
-    def numbers(self, label: str, count: int, check: Callable[[], None]) -> list[int]:
-        """What all `count` siblings told; waits for it, while `check` does not raise."""
+    def collect(self, label: str, count: int, check: Callable[[], None]) -> list[int]:
+        """Wait for the numbers of all `count` branches, in order; ends early if `check` raises."""
         with self._changed:
-            while len(told := self._told.get(label, {})) < count:
+            while len(posted := self._posted.get(label, {})) < count:
                 check()
                 if self._failure is not None:
                     raise self._failure
-                self._changed.wait(_LOOK)
-            del self._told[label]
-        return [told[sibling] for sibling in range(count)]
+                self._changed.wait(_CHECK_SECONDS)
+            del self._posted[label]
+        return [posted[sender] for sender in range(count)]
 
     @contextmanager
     def offer(self, label: str, rows: Scatter) -> Iterator[None]:
+        """Offer rows to the other branches until the block ends."""
         self._offers[label] = rows
         try:
             yield
@@ -79,7 +80,7 @@ class Mailbox:
             del self._offers[label]
 
     def fail(self, error: FloristError) -> None:
-        """Whoever waits is told."""
+        """Make whoever waits raise `error`."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
@@ -87,12 +88,12 @@ class Mailbox:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerGroup:
-    """Partitions that are called one by one."""
+    """The partitions of a union that is computed by the branches of a party."""
 
     number: int
-    #: Ours.
+    #: Our own.
     mailbox: Mailbox
-    #: All of them in order; we are one.
+    #: All branches in order, this one included.
     members: Sequence[GroupMember]
     #: Raises if the link to the peer has failed.
     check: Callable[[], None]
@@ -103,15 +104,15 @@ class WorkerGroup:
 
     def all_to_all(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
         for member, number in zip(self.members, numbers, strict=True):
-            member.tell(label, self.number, number)
-        return self.mailbox.numbers(label, self.count, self.check)
+            member.post(label, self.number, number)
+        return self.mailbox.collect(label, self.count, self.check)
 
     def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
         return self.mailbox.offer(label, rows)
 
     def fetch(self, label: str, width: int) -> Iterator[Elements]:
-        for place in range(self.count):  # each begins with another one
-            member = self.members[(self.number + place) % self.count]
+        for offset in range(self.count):  # each branch starts with a different one
+            member = self.members[(self.number + offset) % self.count]
             start = -1
             while start:
                 self.check()

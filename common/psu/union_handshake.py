@@ -83,18 +83,18 @@ def open_union(
     is_same = bool(token) and token == theirs.token and journal.peer_size == theirs.size
     if is_same and keys is None:
         keys = unseal(journal.sealed, own_key, token)
-    goes_on = is_same and keys is not None
+    resume = is_same and keys is not None
     terms = UnionTerms(
-        goes_on,
+        resume,
         secrets.token_bytes(_NONCE_BYTES),
-        own_key if goes_on else new_sealing_key(),
+        own_key if resume else new_sealing_key(),
     )
     channel.send(terms)
     their_terms = _checked_terms(
         channel.receive(UnionTerms), may_go_on=bool(token) and token == theirs.token
     )
 
-    if goes_on and their_terms.goes_on:
+    if resume and their_terms.resume:
         assert keys is not None
         done = frozenset(map(Step, ours.finished)) & frozenset(map(Step, theirs.finished))
         log.info("going on with this union: %s of 5 exchanges are done", len(done))
@@ -126,7 +126,7 @@ def _checked_terms(terms: UnionTerms, *, may_go_on: bool) -> UnionTerms:
     if (
         len(terms.nonce) != _NONCE_BYTES
         or len(terms.sealing_key) != KEY_BYTES
-        or (terms.goes_on and not may_go_on)
+        or (terms.resume and not may_go_on)
     ):
         raise ProtocolViolation("the peer's terms for the union make no sense")
     return terms

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.release import RELEASE
 from florist.common.session.session import (
-    Patience,
-    PeerIsBehind,
-    PeerOnlyChecks,
+    PeerInEarlierStage,
+    PeerRunsPreflight,
     Session,
+    SessionTimeouts,
     make_hello,
 )
 from florist.common.transport.credentials import Credentials
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from florist.common.core.roles import RoleName
-    from florist.common.session.stage_state import Stage
+    from florist.common.session.stage_state import StageState
     from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.channel import Link
 
@@ -63,7 +63,12 @@ def own_credentials(config: PartyConfig, *, plaintext: bool) -> Credentials | No
 
 @contextmanager
 def open_session(
-    role: ConnectingRole, config: PartyConfig, stage: Stage, *, patience: float, plaintext: bool
+    role: ConnectingRole,
+    config: PartyConfig,
+    stage: StageState,
+    *,
+    patience: float,
+    plaintext: bool,
 ) -> Iterator[Session]:
     """A session with the peer for `stage`; it ends with the context.
 
@@ -71,7 +76,7 @@ def open_session(
     to close that is over here closes it. This side then waits for its run.
 
     Raises:
-        StageIsOver: both have their results.
+        StageAlreadyComplete: both have their results.
         TransportError: the peer did not come within `patience` seconds.
     """
     agreement = config.agreement.canonical()
@@ -79,13 +84,13 @@ def open_session(
     while True:
         with ExitStack() as stack:
             link = stack.enter_context(role.connect(config, plaintext, patience))
-            times = Patience(config.timeouts.silence, config.timeouts.stall)
+            times = SessionTimeouts(config.timeouts.silence, config.timeouts.stall)
             try:
                 session = stack.enter_context(Session(link, hello, times))
-            except PeerOnlyChecks:
+            except PeerRunsPreflight:
                 log.info("%s has checked the connection; waiting for its run", config.party.peer)
                 continue
-            except PeerIsBehind:
+            except PeerInEarlierStage:
                 log.info("%s ends an earlier stage; waiting for it", config.party.peer)
                 continue
             log.info("connected to %s; the agreements are equal", config.party.peer)

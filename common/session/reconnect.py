@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from florist.common.core.errors import FloristError, PeerFailed, PeerLost, TransportError
 from florist.common.session.open_session import open_session
-from florist.common.session.session import StageIsOver
+from florist.common.session.session import StageAlreadyComplete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from florist.common.session.open_session import ConnectingRole
     from florist.common.session.session import Session
-    from florist.common.session.stage_state import Stage
+    from florist.common.session.stage_state import StageState
     from florist.common.settings.party_config import PartyConfig
 
-log = logging.getLogger("florist.survival")
+log = logging.getLogger("florist.session")
 
 #: Seconds of a session after which the next loss is a new one, with all of our patience.
 STEADY = 60.0
@@ -36,7 +36,7 @@ PAUSE = 0.5
 def run_with_peer(
     role: ConnectingRole,
     config: PartyConfig,
-    stage: Stage,
+    stage: StageState,
     work: Callable[[Session], None],
     *,
     plaintext: bool,
@@ -64,7 +64,7 @@ def run_with_peer(
                 began = time.monotonic()
                 work(session)
                 stage.finish()
-        except StageIsOver:
+        except StageAlreadyComplete:
             break
         except (TransportError, PeerFailed) as error:
             if not outage.should_wait(error, lasted=time.monotonic() - began):

@@ -52,7 +52,7 @@ REASON_LIMIT = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SessionTimeouts:
     """How long a session waits, in seconds."""
 
     #: For any sign of life.
@@ -61,26 +61,26 @@ class Patience:
     stall: float = 1800.0
 
 
-class NothingToRun(Exception):  # noqa: N818 - not an error
+class NoStageToRun(Exception):  # noqa: N818 - not an error
     """The agreements are equal, but the two do not run a stage together now."""
 
 
-class PeerOnlyChecks(NothingToRun):
+class PeerRunsPreflight(NoStageToRun):
     """The peer runs `florist preflight`, and has left again."""
 
 
-class StageIsOver(NothingToRun):
+class StageAlreadyComplete(NoStageToRun):
     """The peer has its result of this stage, and so have we."""
 
 
-class PeerIsBehind(NothingToRun):
+class PeerInEarlierStage(NoStageToRun):
     """The peer learns only now that an earlier stage is over, and comes again for this one."""
 
 
 class Session:
     """An agreed link. Use as a context: leaving it says goodbye, or, on an error, why."""
 
-    def __init__(self, link: Link, hello: Hello, patience: Patience) -> None:
+    def __init__(self, link: Link, hello: Hello, patience: SessionTimeouts) -> None:
         self._link = link
         self._hello = hello
         self._patience = patience
@@ -125,7 +125,7 @@ class Session:
     def __enter__(self) -> Self:
         try:
             self._handshake()
-        except NothingToRun:
+        except NoStageToRun:
             self._say_farewell(Goodbye())
             self.close()
             raise
@@ -264,7 +264,7 @@ def _compare(ours: Hello, theirs: Hello) -> None:
     Raises:
         ConfigurationError: other protocol, same role, other stage.
         AgreementMismatch: field by field.
-        NothingToRun: all is well, but there is nothing to run together now.
+        NoStageToRun: all is well, but there is nothing to run together now.
     """
     if theirs.protocol != ours.protocol:
         raise ConfigurationError(
@@ -284,16 +284,16 @@ def _compare(ours: Hello, theirs: Hello) -> None:
 def _compare_stages(ours: Hello, theirs: Hello) -> None:
     """Each party names the first stage that is not over for it; mostly it is the same one."""
     if theirs.stage == PREFLIGHT:
-        raise PeerOnlyChecks
+        raise PeerRunsPreflight
     if theirs.stage == ours.stage:
         if ours.finished and theirs.finished:
-            raise StageIsOver
+            raise StageAlreadyComplete
         return
     order: dict[str, int] = {stage: place for place, stage in enumerate(STAGES)}
     if ours.stage in order and theirs.stage in order:
         behind = ours if order[ours.stage] < order[theirs.stage] else theirs
         if behind.finished:
-            raise StageIsOver if behind is ours else PeerIsBehind
+            raise StageAlreadyComplete if behind is ours else PeerInEarlierStage
     raise ConfigurationError(
         f"--stage {ours.stage} here, --stage {_shown(theirs.stage)} at the peer: start both with "
         "the same; if one has lost what it had finished, restore it, or start both with --force"
@@ -302,7 +302,8 @@ def _compare_stages(ours: Hello, theirs: Hello) -> None:
 
 def _peer_failed(abort: Abort) -> PeerFailed:
     return PeerFailed(
-        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}", returns=abort.returns
+        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}",
+        returns=abort.will_reconnect,
     )
 
 

@@ -30,7 +30,7 @@ class StageOptions:
     force: bool = False
 
 
-class Stage:
+class StageState:
     """One stage of a run, by what is in the run directory."""
 
     def __init__(self, runs: RunDirectory, name: StageName, *, force: bool = False) -> None:

@@ -28,7 +28,7 @@ from florist.common.session.run_directory import (
     AlignmentSummary,
     RunDirectory,
 )
-from florist.common.session.stage_state import Stage
+from florist.common.session.stage_state import StageState
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.messages import PROTOCOL_VERSION
 
@@ -59,7 +59,7 @@ def align(
     finished result in the way.
     """
     runs = RunDirectory(config.run_directory)
-    stage = Stage(runs, "align", force=options.force)
+    stage = StageState(runs, "align", force=options.force)
     timer = StageTimer()
     secrets = SecretsInMemory()
     freed_memory.give_back()

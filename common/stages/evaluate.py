@@ -35,10 +35,10 @@ from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.psu.union_runner import LocalUnionRunner
 from florist.common.reports.evaluation_report import EvaluationReport, render
-from florist.common.session.exchange import exchange
+from florist.common.session.mutual_check import mutual_check
 from florist.common.session.reconnect import run_with_peer
 from florist.common.session.run_directory import Alignment, EvaluationUnion, RunDirectory
-from florist.common.session.stage_state import Stage
+from florist.common.session.stage_state import StageState
 from florist.common.stages.align import Aligner
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import quick_digests
@@ -89,7 +89,7 @@ def evaluate(role: Role, config: PartyConfig, options: StageOptions, progress: P
     Files, settings and results in the way are checked before the peer is called.
     """
     runs = RunDirectory(config.run_directory)
-    stage = Stage(runs, "evaluate", force=options.force)
+    stage = StageState(runs, "evaluate", force=options.force)
     with runs.locked():
         stage.refuse_complete()
         settings = _table_settings(config)
@@ -287,13 +287,13 @@ def _open(
         if ours.union_sha256 == theirs.union_sha256:
             if kept is not None:
                 _check_shared(kept.alignment)
-        elif ours.begun or theirs.begun:
+        elif ours.started or theirs.started:
             raise ConfigurationError(
                 "the two parties do not hold the same alignment of their evaluation tables: "
                 f"restore {runs.evaluation_alignment}, here or there. {_anew(runs)}"
             )
 
-    return exchange(meeting.channel, ours, check)
+    return mutual_check(meeting.channel, ours, check)
 
 
 def _rows_in_union(

@@ -24,7 +24,7 @@ from florist.common.psu.alignment import Sizes
 from florist.common.reports.training_report import Report, render
 from florist.common.session.reconnect import run_with_peer
 from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import Stage
+from florist.common.session.stage_state import StageState
 from florist.common.stages.training_session import RunSetup, resumable, train_with_peer
 from florist.common.storage.files import FolderStorage
 from florist.common.synthetic.labels import label_strategy
@@ -78,7 +78,7 @@ def train(role: Role, config: PartyConfig, options: StageOptions, progress: Prog
     Tables, settings, checkpoints and results in the way are checked before the peer is called.
     """
     runs = RunDirectory(config.run_directory)
-    stage = Stage(runs, "train", force=options.force)
+    stage = StageState(runs, "train", force=options.force)
     with runs.locked():
         # Two at least: the peer may have been stopped one behind.
         store = RunCheckpoints(runs.checkpoints, config.training.checkpoint_keep)

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from florist.common.settings.agreement import TrainingAgreement, WireType
-    from florist.common.transport.messages import Data, EmbeddingBlock, GradientBlock
+    from florist.common.transport.messages import (
+        Data,
+        EmbeddingBlock,
+        EvaluationEmbeddingBlock,
+        GradientBlock,
+        TestEmbeddingBlock,
+    )
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -75,26 +81,41 @@ class Wire:
     def to_rows(
         self, block: EmbeddingBlock | GradientBlock, step: int, start: int, count: int
     ) -> torch.Tensor:
-        """The block's rows as float32, which must be exactly those asked for.
+        """The rows of a training batch's block as float32.
 
         Raises:
-            ProtocolViolation: another step, position or length, or a value that is no number.
+            ProtocolViolation: the block is for another step or row, has another length, or contains
+                NaN or infinity.
         """
-        if (block.step, block.start) != (step, start):
+        found = f"step {block.step}, row {block.start}"
+        return self._checked(block.values, found, f"step {step}, row {start}", count)
+
+    def to_test_rows(
+        self, block: TestEmbeddingBlock, epoch: int, start: int, count: int
+    ) -> torch.Tensor:
+        """The rows of a block of the test table as float32; raises the same as `to_rows`."""
+        found = f"the test of epoch {block.epoch}, row {block.start}"
+        return self._checked(block.values, found, f"the test of epoch {epoch}, row {start}", count)
+
+    def to_evaluation_rows(
+        self, block: EvaluationEmbeddingBlock, start: int, count: int
+    ) -> torch.Tensor:
+        """The rows of a block of an evaluation as float32; raises the same as `to_rows`."""
+        found = f"the evaluation, row {block.start}"
+        return self._checked(block.values, found, f"the evaluation, row {start}", count)
+
+    def _checked(self, values: Data, found: str, expected: str, count: int) -> torch.Tensor:
+        if found != expected:
+            raise ProtocolViolation(f"the peer's block is for {found}, instead of {expected}")
+        if len(values) != count * self.row_bytes:
             raise ProtocolViolation(
-                f"the peer's block is for step {block.step}, row {block.start}, "
-                f"instead of step {step}, row {start}"
+                f"the peer's block for {expected} has {len(values)} bytes instead of {count} rows "
+                f"of {self.row_bytes}; check that cut_width and wire_type are the same on both "
+                "sides"
             )
-        if len(block.values) != count * self.row_bytes:
-            raise ProtocolViolation(
-                f"the peer's block of step {step} has {len(block.values)} bytes instead of "
-                f"{count} rows of {self.row_bytes}: is its cut_width or wire_type another?"
-            )
-        rows = self.from_bytes(block.values)
+        rows = self.from_bytes(values)
         if not all_finite(rows):
-            raise ProtocolViolation(
-                f"the peer's block of step {step} holds values that are no numbers"
-            )
+            raise ProtocolViolation(f"the peer's block for {expected} contains NaN or infinity")
         return rows
 
 

@@ -1,7 +1,7 @@
-"""Messages to bytes and back. The only module that knows the generated code.
+"""Encodes messages to bytes and decodes them; the only module that imports the generated code.
 
-A message and its counterpart in `florist.proto` have the same field names; the table below pairs
-them, and nothing is written out per message.
+A message class and its counterpart in the `.proto` files have the same name and the same field
+names, so that one table pairs them and no message needs code of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 from florist.common.core.errors import ProtocolViolation
 from florist.common.transport import messages
 from florist.common.transport.messages import MAX_MESSAGE_BYTES, Step
-from florist.common.transport.wire_format import announced, split
-from florist.protos import florist_pb2 as pb
+from florist.common.transport.wire_format import field_prefix, split
+from florist.protos import evaluation_pb2, psu_pb2, serving_pb2, session_pb2, training_pb2
 
 if TYPE_CHECKING:
     from florist.common.transport.messages import Data, Message, ServingMessage
@@ -23,117 +23,132 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="ServingMessage")
 
 
-def _method(service: str, name: str) -> str:
-    found = pb.DESCRIPTOR.services_by_name[service]
-    return f"/{found.full_name}/{found.methods_by_name[name].name}"
+#: The generated class of each message, by name.
+_GENERATED: dict[str, Any] = {
+    name: getattr(module, name)
+    for module in (session_pb2, psu_pb2, training_pb2, evaluation_pb2, serving_pb2)
+    for name in module.DESCRIPTOR.message_types_by_name
+}
+_CONVERSE = session_pb2.DESCRIPTOR.services_by_name["Florist"].methods_by_name["Converse"]
+_PREDICTION = serving_pb2.DESCRIPTOR.services_by_name["Prediction"]
 
 
-#: Full names of the methods, from the .proto itself.
-METHOD = _method("Florist", "Converse")
-OPEN = _method("Prediction", "Open")
-PREDICT = _method("Prediction", "Predict")
-PREDICT_STREAM = _method("Prediction", "PredictStream")
-#: Under which the health service knows predictions.
-PREDICTION_SERVICE = pb.DESCRIPTOR.services_by_name["Prediction"].full_name
+def _path(service: str, method: str) -> str:
+    return f"/{service}/{method}"
 
-#: The envelope's entries: `set_chunk` → SetChunk. A .proto message without a twin fails here.
+
+#: The full names of the gRPC methods, as declared in the .proto files.
+METHOD = _path(_CONVERSE.containing_service.full_name, _CONVERSE.name)
+OPEN, PREDICT, PREDICT_STREAM = (
+    _path(_PREDICTION.full_name, _PREDICTION.methods_by_name[name].name)
+    for name in ("Open", "Predict", "PredictStream")
+)
+#: The name of the prediction service in gRPC's health service.
+PREDICTION_SERVICE = _PREDICTION.full_name
+
+_ENTRIES = session_pb2.DESCRIPTOR.message_types_by_name["Envelope"].fields
+#: The envelope's entries: `set_chunk` → SetChunk. A .proto message without a class fails here.
 _TYPE_OF: dict[str, type[Message]] = {
     entry.name: getattr(messages, entry.message_type.name)
-    for entry in pb.DESCRIPTOR.message_types_by_name["Envelope"].fields
+    for entry in _ENTRIES
     if entry.message_type is not None
 }
 _ENTRY_OF = {kind: entry for entry, kind in _TYPE_OF.items()}
-_ENTRY_NUMBERS = {
-    entry.name: entry.number for entry in pb.DESCRIPTOR.message_types_by_name["Envelope"].fields
-}
+_ENTRY_NUMBERS = {entry.name: entry.number for entry in _ENTRIES}
 
-#: What carries data may be as long as a message can be; nothing else comes near this.
+#: The size limit of messages without bulk data; only blocks and chunks may be larger.
 MAX_OTHER_BYTES = 128 * 1024
-_LENGTH_DELIMITED = 2  # protobuf's wire type of a message
+_LENGTH_DELIMITED = 2  # protobuf's wire type of an embedded message
 
 
-class _Carrier:
-    """The way to bytes and back of messages that carry data, in their one field of bytes.
+class _BulkCodec:
+    """The fast path for messages with bulk data in their only bytes field.
 
-    The generated code has the other fields; the data are put behind them, and taken from there.
+    The generated code handles the other fields; the data follows them.
     """
 
     def __init__(self, kind: type[Message | ServingMessage], *, as_view: bool) -> None:
-        """With `as_view` the data of a message that came are a view of its bytes, not a copy."""
+        """With `as_view`, the data of a decoded message is a view of its bytes, not a copy."""
         self._kind = kind
-        self._twin = getattr(pb, kind.__name__)
-        declared = self._twin.DESCRIPTOR.fields
+        self._generated = _GENERATED[kind.__name__]
+        declared = self._generated.DESCRIPTOR.fields
         (self._data,) = (each for each in declared if each.type == each.TYPE_BYTES)
         self._as_view = as_view
 
     def encode(self, message: Message | ServingMessage) -> tuple[bytes, Data]:
-        """What precedes the data, and the data."""
+        """The bytes that precede the data, and the data."""
         values = _values(message)
         data: Data = values.pop(self._data.name)
-        head: bytes = self._twin(**values).SerializeToString()
+        head: bytes = self._generated(**values).SerializeToString()
         if data:
-            head += announced(self._data.number, len(data))
+            head += field_prefix(self._data.number, len(data))
         return head, data
 
     def decode(self, body: memoryview) -> Any | None:  # noqa: ANN401 - a message of its kind
-        """None if the fields are not encoded as `encode` does it, or there are no data."""
+        """Decode a message; None if there is no data or it does not follow all other fields."""
         parts = split(body, self._data.number)
         if parts is None:
             return None
         head, data = parts
-        empty: Any = _message(self._kind, _parsed(self._twin, bytes(head)))
+        empty: Any = _message(self._kind, _parsed(self._generated, bytes(head)))
         return replace(empty, **{self._data.name: data if self._as_view else bytes(data)})
 
 
-_CARRIERS: dict[type[Message], _Carrier] = {
-    messages.SetChunk: _Carrier(messages.SetChunk, as_view=False),
-    messages.EmbeddingBlock: _Carrier(messages.EmbeddingBlock, as_view=True),
-    messages.GradientBlock: _Carrier(messages.GradientBlock, as_view=True),
+_BLOCKS: tuple[type[Message], ...] = (
+    messages.EmbeddingBlock,
+    messages.GradientBlock,
+    messages.TestEmbeddingBlock,
+    messages.EvaluationEmbeddingBlock,
+)
+_BULK: dict[type[Message], _BulkCodec] = {
+    messages.SetChunk: _BulkCodec(messages.SetChunk, as_view=False),
+    **{block: _BulkCodec(block, as_view=True) for block in _BLOCKS},
 }
-_CARRIER_OF_ENTRY = {_ENTRY_NUMBERS[_ENTRY_OF[kind]]: own for kind, own in _CARRIERS.items()}
-_SERVING_CARRIERS: dict[type[Any], _Carrier] = {
-    messages.PredictionRequest: _Carrier(messages.PredictionRequest, as_view=True),
+_BULK_OF_ENTRY = {_ENTRY_NUMBERS[_ENTRY_OF[kind]]: bulk for kind, bulk in _BULK.items()}
+_SERVING_BULK: dict[type[Any], _BulkCodec] = {
+    messages.PredictionRequest: _BulkCodec(messages.PredictionRequest, as_view=True),
 }
 
 
 def encode(message: Message) -> bytes:
-    """The envelope that holds `message`, as bytes."""
+    """Encode an envelope that contains `message`."""
     kind = type(message)
-    carrier = _CARRIERS.get(kind)
-    if carrier is None:
-        return encode_plainly(message)
-    head, data = carrier.encode(message)
-    entry = announced(_ENTRY_NUMBERS[_ENTRY_OF[kind]], len(head) + len(data))
+    bulk = _BULK.get(kind)
+    if bulk is None:
+        return encode_generated(message)
+    head, data = bulk.encode(message)
+    entry = field_prefix(_ENTRY_NUMBERS[_ENTRY_OF[kind]], len(head) + len(data))
     return _within_limit(b"".join((entry, head, data)))
 
 
-def encode_plainly(message: Message) -> bytes:
-    """The same bytes, by the generated code alone."""
+def encode_generated(message: Message) -> bytes:
+    """Encode to the same bytes with the generated code alone."""
     values: dict[str, Any] = {_ENTRY_OF[type(message)]: _values(message)}
-    return _within_limit(pb.Envelope(**values).SerializeToString())
+    return _within_limit(_GENERATED["Envelope"](**values).SerializeToString())
 
 
 def decode(data: bytes) -> Message:
-    """The message in `data`.
+    """Decode the message in an envelope.
 
     Raises:
-        ProtocolViolation: too large, not an envelope, an empty one, or an unknown step.
+        ProtocolViolation: `data` is too large, is not an envelope, or contains no message or an
+            unknown step.
     """
     _check_size(data)
     number, start = _entry(data) if data else (0, 0)
-    carrier = _CARRIER_OF_ENTRY.get(number)
-    if carrier is None and len(data) > MAX_OTHER_BYTES:
+    bulk = _BULK_OF_ENTRY.get(number)
+    if bulk is None and len(data) > MAX_OTHER_BYTES:
         raise ProtocolViolation(
-            f"the peer sent a message of {len(data)} bytes that carries no data; the limit is "
-            "128 KiB"
+            f"the peer sent a message of {len(data)} bytes; the limit for messages without bulk "
+            "data is 128 KiB"
         )
-    carried = carrier.decode(memoryview(data)[start:]) if carrier is not None else None
-    return decode_plainly(data) if carried is None else carried
+    decoded = bulk.decode(memoryview(data)[start:]) if bulk is not None else None
+    return decode_generated(data) if decoded is None else decoded
 
 
-def decode_plainly(data: bytes) -> Message:
-    """The same message, by the generated code alone; of an envelope of one entry."""
-    envelope = _parsed(pb.Envelope, data)
+def decode_generated(data: bytes) -> Message:
+    """Decode an envelope of one entry with the generated code alone."""
+    envelope = _parsed(_GENERATED["Envelope"], data)
     entry = envelope.WhichOneof("message")
     if entry is None:
         raise ProtocolViolation(
@@ -144,37 +159,38 @@ def decode_plainly(data: bytes) -> Message:
 
 
 def encode_serving(message: ServingMessage) -> bytes:
-    """A message of the service `Prediction`, which has no envelope."""
-    carrier = _SERVING_CARRIERS.get(type(message))
-    if carrier is None:
-        return encode_serving_plainly(message)
-    return _within_limit(b"".join(carrier.encode(message)))
+    """Encode a message of the service `Prediction`, which has no envelope."""
+    bulk = _SERVING_BULK.get(type(message))
+    if bulk is None:
+        return encode_serving_generated(message)
+    return _within_limit(b"".join(bulk.encode(message)))
 
 
-def encode_serving_plainly(message: ServingMessage) -> bytes:
-    """The same message, by the generated code alone.
+def encode_serving_generated(message: ServingMessage) -> bytes:
+    """Encode with the generated code alone.
 
-    The same bytes too, but that a group's number comes behind the data: the order has no meaning.
+    The bytes are the same except that a request's group follows the data. The order of fields has
+    no meaning.
     """
-    twin = getattr(pb, type(message).__name__)
-    return _within_limit(twin(**_values(message)).SerializeToString())
+    generated = _GENERATED[type(message).__name__]
+    return _within_limit(generated(**_values(message)).SerializeToString())
 
 
 def decode_serving(kind: type[S], data: bytes) -> S:
-    """The message of that kind in `data`.
+    """Decode a message of type `kind`.
 
     Raises:
-        ProtocolViolation: too large, or no such message.
+        ProtocolViolation: `data` is too large or is not such a message.
     """
     _check_size(data)
-    carrier = _SERVING_CARRIERS.get(kind)
-    carried: S | None = carrier.decode(memoryview(data)) if carrier is not None else None
-    return decode_serving_plainly(kind, data) if carried is None else carried
+    bulk = _SERVING_BULK.get(kind)
+    decoded: S | None = bulk.decode(memoryview(data)) if bulk is not None else None
+    return decode_serving_generated(kind, data) if decoded is None else decoded
 
 
-def decode_serving_plainly(kind: type[S], data: bytes) -> S:
-    """The same message, by the generated code alone."""
-    message: S = _message(kind, _parsed(getattr(pb, kind.__name__), data))
+def decode_serving_generated(kind: type[S], data: bytes) -> S:
+    """Decode with the generated code alone."""
+    message: S = _message(kind, _parsed(_GENERATED[kind.__name__], data))
     return message
 
 
@@ -194,43 +210,43 @@ def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - any generated clas
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise _not_a_message() from None
+        raise _malformed() from None
 
 
 def _entry(data: bytes) -> tuple[int, int]:
-    """The number of the one entry that an envelope is, and where its content begins.
+    """The field number of an envelope's only entry, and the index at which its content starts.
 
-    The parser would take any number of entries one after the other and keep room for each, though
-    only the last counts: twenty times the memory of the bytes that came.
+    Protobuf's parser accepts any number of entries and allocates memory for each, although only the
+    last one counts: a peer could make it use twenty times the memory of the bytes received.
     """
     tag, start = _varint(data, 0)
     length, start = _varint(data, start)
     if tag & 7 != _LENGTH_DELIMITED or start + length != len(data):
-        raise _not_a_message()
+        raise _malformed()
     return tag >> 3, start
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """A number as protobuf writes it, and where it ends; none here needs more than five bytes."""
+    """The varint at `start`, of at most five bytes, and the index after it."""
     value = 0
-    for place, byte in enumerate(data[start : start + 5]):
-        value |= (byte & 0x7F) << 7 * place
+    for index, byte in enumerate(data[start : start + 5]):
+        value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return value, start + place + 1
-    raise _not_a_message()
+            return value, start + index + 1
+    raise _malformed()
 
 
-def _not_a_message() -> ProtocolViolation:
-    return ProtocolViolation("the peer sent bytes that are no FLORIST message")
+def _malformed() -> ProtocolViolation:
+    return ProtocolViolation("the peer sent a malformed message")
 
 
 def _values(message: Any) -> dict[str, Any]:  # noqa: ANN401 - any message
-    """Field by field, as generated classes take them: a dict for a message within costs no copy."""
+    """The arguments for the generated class; nested messages become dictionaries."""
     values = ((field.name, getattr(message, field.name)) for field in fields(message))
     return {name: _values(value) if is_dataclass(value) else value for name, value in values}
 
 
-def _message(kind: Any, body: Any) -> Any:  # noqa: ANN401 - any message, from its generated twin
+def _message(kind: Any, body: Any) -> Any:  # noqa: ANN401 - any message, from its generated class
     return kind(**{field.name: _value(body, field.name) for field in fields(kind)})
 
 
@@ -250,4 +266,4 @@ def _step(number: int) -> Step:
     try:
         return Step(number)
     except ValueError:
-        raise ProtocolViolation(f"the peer named step {number}, which does not exist") from None
+        raise ProtocolViolation(f"the peer sent a message with the unknown step {number}") from None

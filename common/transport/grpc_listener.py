@@ -62,12 +62,12 @@ class _AcceptedLink(GrpcLink):
     @property
     def is_gone(self) -> bool:
         """Whether there is nobody at the other end any more."""
-        return self.is_over or self._peer_closed or self._break is not None
+        return self.is_closed or self._peer_closed or self._break is not None
 
     def attach(self, name: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> Stream:
         """Take a stream that the peer has opened."""
         with self._changed:
-            if self.is_over:
+            if self.is_closed:
                 raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "the session has ended")
             if name in self._streams:
                 raise Refusal(grpc.StatusCode.ALREADY_EXISTS, f"channel {name} is open already")
@@ -83,7 +83,7 @@ class _AcceptedLink(GrpcLink):
     def await_own_side(self, stream: Stream) -> None:
         """Wait until this side has asked for the channel too, or never will."""
         with self._changed:
-            while not (stream.channel.asked_here or self.is_over or stream.finished.is_set()):
+            while not (stream.channel.asked_here or self.is_closed or stream.finished.is_set()):
                 self._changed.wait()
 
     def _when_asked(self, stream: Stream, requests: Iterator[bytes]) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from florist.common.transport.daemon_pool import DaemonPool
 from florist.common.transport.grpc_server import SERVER_OPTIONS, Refusal, bind, identify
 from florist.common.transport.grpc_streams import TLS
 from florist.common.transport.messages import PredictionRequest, ServingOffer
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 from florist.common.transport.slots import Slots
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class PredictionServer:
             try:
                 request = health_pb2.HealthCheckRequest.FromString(self._only(requests, context))
             except DecodeError:
-                raise Refused(
+                raise RequestRefused(
                     RefusalReason.MALFORMED, "the request is no question for health"
                 ) from None
             answer: health_pb2.HealthCheckResponse = self._health.Check(request, context)
@@ -250,7 +250,7 @@ class PredictionServer:
         try:
             return next(requests)
         except StopIteration:
-            raise Refused(RefusalReason.MALFORMED, "the call brings no request") from None
+            raise RequestRefused(RefusalReason.MALFORMED, "the call brings no request") from None
         finally:
             self._watch.forget(context)
 
@@ -273,7 +273,7 @@ class PredictionServer:
             yield
         except Refusal as refusal:
             self._refuse(context, refusal.code, refusal.reason)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.retry_after is not None:
                 context.set_trailing_metadata(((RETRY_AFTER, f"{refused.retry_after:.3f}"),))
             self._refuse(context, CODES[refused.why], refused.reason)
@@ -339,7 +339,7 @@ def _decoded(kind: type[R], data: bytes) -> R:
     try:
         return codec.decode_serving(kind, data)
     except ProtocolViolation as violation:
-        raise Refused(RefusalReason.MALFORMED, violation.reason) from None
+        raise RequestRefused(RefusalReason.MALFORMED, violation.reason) from None
 
 
 def _metadata(context: grpc.ServicerContext, name: str) -> str:
@@ -349,5 +349,5 @@ def _metadata(context: grpc.ServicerContext, name: str) -> str:
     return ""
 
 
-def _stopping() -> Refused:
-    return Refused(RefusalReason.STOPPING, "the service is being stopped")
+def _stopping() -> RequestRefused:
+    return RequestRefused(RefusalReason.STOPPING, "the service is being stopped")

@@ -172,7 +172,7 @@ class GrpcLink(PipeLink):
     def _break_off(self, error: FloristError) -> None:
         """Fail with `error` in a moment, unless a better reason comes first."""
         with self._changed:
-            if self.is_over or self._break is not None:
+            if self.is_closed or self._break is not None:
                 return
             self._break = Timer(GRACE, self.fail, [error])
             self._break.daemon = True

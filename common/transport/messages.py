@@ -1,22 +1,22 @@
-"""What the parties say to each other, as plain values. The codec turns them into bytes."""
+"""The messages that the parties exchange, as plain values; the codec converts them to bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-#: Raised with every change of the messages or of their order.
-PROTOCOL_VERSION = 2
+#: Increased with every change of the messages or of their order.
+PROTOCOL_VERSION = 3
 
-#: Bytes; in a message that came, a view of what was received.
+#: Bytes to send, or a view into the bytes received.
 Data = bytes | memoryview
 
-#: No message is larger; a set travels in chunks below it.
+#: The maximum size of an encoded message. Larger sets are split into chunks.
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
 
 class Step(IntEnum):
-    """Steps of Algorithm 1 that put a set on the line (numbers as in `florist.proto`)."""
+    """The steps of Algorithm 1 in which a set is sent (numbers as in `psu.proto`)."""
 
     ACTIVE_FIRST_ROUND = 3
     ACTIVE_FIRST_ROUND_BACK = 4
@@ -31,72 +31,80 @@ class Step(IntEnum):
 
     @property
     def label(self) -> str:
-        """For people: `11 (active hashing)`."""
+        """The name to show to users, for example `11 (active hashing)`."""
         number = self.value % 100 if self.value > 100 else self.value
         return f"{number} ({self.name.lower().replace('_', ' ')})"
 
 
+# --- session (session.proto) ---
+
+
 class Control:
-    """What may come on the control channel."""
+    """Base class of the messages on the control channel."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Hello(Control):
-    """First on `control`, from both sides."""
+    """The first message on `control`, sent by both parties."""
 
     protocol: int
     role: str
     release: str
+    #: The agreement as canonical JSON.
     agreement: str
+    #: The first stage that the sender has not completed.
     stage: str
-    #: Whether the sender has its own result of that stage.
+    #: The sender has its own result of that stage but does not know whether the receiver has one.
     finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Control):
-    """`work` grows while the sender makes progress."""
+    """Sent every few seconds; `work` increases while the sender makes progress."""
 
     work: int
 
 
 @dataclass(frozen=True, slots=True)
 class Abort(Control):
-    """The sender stops, and why."""
+    """The sender ends the session because of an error or because it was stopped."""
 
     reason: str
-    #: Whether it is likely to come back by itself: it was stopped, it did not fail.
-    returns: bool = False
+    #: The sender is likely to reconnect without help: it was stopped and did not fail.
+    will_reconnect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Goodbye(Control):
-    """The sender has all it needs."""
+    """The sender has everything it needs and closes the session normally."""
+
+
+# --- private set union (psu.proto) ---
 
 
 @dataclass(frozen=True, slots=True)
 class UnionOpening:
-    """What the sender has of a union that was begun before, and the size of its own set."""
+    """The state of the sender's interrupted union, if any, and the size of its own set."""
 
-    #: Names that union; empty without one.
+    #: Identifies the interrupted union; empty if there is none.
     token: bytes
-    #: The first steps of the exchanges that it has finished.
+    #: The first step of each exchange that the sender has completed.
     finished: tuple[int, ...]
     size: int
-    #: What the receiver's sealed secrets open with; empty if the sender does not have it.
+    #: The key of the receiver's sealed secrets; empty if the sender does not have it.
     kept_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class UnionTerms:
-    """Whether the sender goes on with that union; both do, or neither."""
+    """Whether the sender can resume that union; the parties resume only if both can."""
 
-    goes_on: bool
-    #: The sender's part of the name of a new union.
+    resume: bool
+    #: The sender's contribution to the token of a new union.
     nonce: bytes
-    #: What the sender's sealed secrets open with, for the receiver to keep in memory.
+    #: The key of the sender's sealed secrets, which the receiver keeps in memory.
     sealing_key: bytes = field(repr=False)
 
 
@@ -104,15 +112,15 @@ class UnionTerms:
 class UnionBranches:
     """The sender's branches are ready."""
 
-    #: host:port where each listens; none if they dial.
+    #: host:port on which each branch listens; empty if they dial.
     addresses: tuple[str, ...]
-    #: The sender's part of the name by which branches of the two know each other.
+    #: The sender's contribution to the name by which the branches of both parties find each other.
     nonce: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SetHeader:
-    """`count` elements of `step` follow in chunks."""
+    """Starts a set: `count` elements of `step` follow in chunks."""
 
     step: Step
     count: int
@@ -120,7 +128,7 @@ class SetHeader:
 
 @dataclass(frozen=True, slots=True)
 class SetChunk:
-    """Elements from position `start` on, back to back."""
+    """The elements of a set from index `start` on, concatenated."""
 
     step: Step
     start: int
@@ -129,33 +137,39 @@ class SetChunk:
 
 @dataclass(frozen=True, slots=True)
 class UnionDigest:
-    """Size and SHA-256 of `U` as the sender has it."""
+    """Size and SHA-256 of the sender's copy of the union `U`."""
 
     size: int
     sha256: bytes
 
 
+# --- training (training.proto) ---
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingOpening:
-    """What the sender can resume, and its commitment to a nonce."""
+    """The run that the sender can resume, if any, and its commitment to a nonce."""
 
     union_sha256: bytes
+    #: Identifies the interrupted run; empty if there is none.
     run: bytes
+    #: The steps from which the sender can resume it.
     steps: tuple[int, ...]
     commitment: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class NonceReveal:
-    """The nonce that was committed to."""
+    """Opens the commitment of `TrainingOpening`."""
 
     nonce: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingBlock:
-    """Cut-layer embeddings of a batch's rows from `start` on; `step` counts over all epochs."""
+    """Cut-layer embeddings of the rows of a training batch from `start` on."""
 
+    #: The training step, counted from 0 over all epochs.
     step: int
     start: int
     values: Data
@@ -163,16 +177,26 @@ class EmbeddingBlock:
 
 @dataclass(frozen=True, slots=True)
 class GradientBlock:
-    """Gradients with respect to the embeddings of a batch's rows from `start` on."""
+    """Gradients with respect to the embeddings of a training batch's rows from `start` on."""
 
+    #: The training step, counted from 0 over all epochs.
     step: int
     start: int
     values: Data
 
 
 @dataclass(frozen=True, slots=True)
+class TestEmbeddingBlock:
+    """Cut-layer embeddings of the rows of the test table from `start` on, sent after an epoch."""
+
+    epoch: int
+    start: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """Means over an epoch and, where there is a test table, its figures."""
+    """The mean loss of an epoch and, if there is a test table, its metrics."""
 
     epoch: int
     loss: float
@@ -183,7 +207,7 @@ class EpochSummary:
 
 @dataclass(frozen=True, slots=True)
 class BundleOffer:
-    """Which half of which model the sender holds, and which one it takes the peer's to be."""
+    """The sender's half of a model, and the half that it expects the receiver to hold."""
 
     run: bytes
     digest: bytes
@@ -191,21 +215,62 @@ class BundleOffer:
     peer_digest: bytes = b""
 
 
+# --- evaluation (evaluation.proto) ---
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOpening:
+    """The union of evaluation tables that the sender already has, if any, and its people.
+
+    For the active party, `people` is the number of UIDs to score; for the passive party, the
+    largest number of UIDs for which it can provide embeddings, stand-ins included.
+    """
+
+    union_sha256: bytes
+    people: int
+    #: The sender has revealed something about people in that union; it must not be replaced.
+    started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationEmbeddingBlock:
+    """Cut-layer embeddings of the UIDs of an evaluation union from rank `start` on."""
+
+    start: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSummary:
+    """Estimates with standard errors; all absent if the agreement withholds them."""
+
+    auc: float | None = None
+    auc_error: float | None = None
+    ace: float | None = None
+    ace_error: float | None = None
+    log_loss: float | None = None
+    log_loss_error: float | None = None
+
+
+# --- serving (serving.proto) ---
+
+
 @dataclass(frozen=True, slots=True)
 class ServingOffer:
-    """Which half the sender serves with; both sides compare."""
+    """The half of a model that the sender serves with; both parties compare them."""
 
     protocol: int
     release: str
+    #: The agreement as canonical JSON.
     agreement: str
     bundle: BundleOffer
-    #: Of the union whose UIDs are asked for in groups; empty without such groups.
+    #: SHA-256 of the union whose UIDs are requested in groups; empty if there are no groups.
     union_sha256: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ServingTerms:
-    """The active party's own offer, the name of the model for every call, and its limits."""
+    """The active party's own offer, the model name to send with every call, and the limits."""
 
     offer: ServingOffer
     model: str
@@ -228,36 +293,10 @@ class PredictionReply:
     probabilities: bytes
 
 
-#: What the service `Prediction` exchanges.
+#: The messages of the service `Prediction`, which are sent without an envelope.
 ServingMessage = ServingOffer | ServingTerms | PredictionRequest | PredictionReply
 
-
-@dataclass(frozen=True, slots=True)
-class EvaluationOpening:
-    """The union of evaluation tables that the sender has, if any, and for how many people.
-
-    The active party tells how many UIDs it would have scored, the passive party how many it can
-    stand in for.
-    """
-
-    union_sha256: bytes
-    people: int
-    #: Whether the sender has told anything of people in that union: then there is to be no other.
-    begun: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationSummary:
-    """Estimates with standard errors; all absent where the agreement keeps them."""
-
-    auc: float | None = None
-    auc_error: float | None = None
-    ace: float | None = None
-    ace_error: float | None = None
-    log_loss: float | None = None
-    log_loss_error: float | None = None
-
-
+#: The messages that are sent in an envelope.
 Message = (
     Hello
     | Heartbeat
@@ -273,8 +312,10 @@ Message = (
     | NonceReveal
     | EmbeddingBlock
     | GradientBlock
+    | TestEmbeddingBlock
     | EpochSummary
     | BundleOffer
     | EvaluationOpening
+    | EvaluationEmbeddingBlock
     | EvaluationSummary
 )

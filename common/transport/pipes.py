@@ -155,7 +155,7 @@ class PipeLink:
         return self._failure
 
     @property
-    def is_over(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether this side has closed it, or it has failed."""
         return self._closed or self._failure is not None
 
@@ -189,7 +189,7 @@ class PipeLink:
 
     def fail(self, error: FloristError) -> None:
         with self._changed:
-            if self.is_over:
+            if self.is_closed:
                 return
             self._failure = error
             self._changed.notify_all()
@@ -198,7 +198,7 @@ class PipeLink:
 
     def close(self) -> None:
         with self._changed:
-            in_order = not self.is_over
+            in_order = not self.is_closed
             self._closed = True
             self._changed.notify_all()
         self._wake()

@@ -22,7 +22,7 @@ class PredictionHandler(Protocol):
         """Compare the peer's half with ours.
 
         Raises:
-            Refused: they do not belong together.
+            RequestRefused: they do not belong together.
         """
         ...
 
@@ -30,7 +30,7 @@ class PredictionHandler(Protocol):
         """Refuse a call that is meant for another model than the one that is served.
 
         Raises:
-            Refused: it is.
+            RequestRefused: it is.
         """
         ...
 
@@ -43,6 +43,6 @@ class PredictionHandler(Protocol):
                 event is set; else it is refused at once.
 
         Raises:
-            Refused: it cannot be answered, or not now.
+            RequestRefused: it cannot be answered, or not now.
         """
         ...

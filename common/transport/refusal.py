@@ -18,7 +18,7 @@ class RefusalReason(Enum):
     STOPPING = auto()
 
 
-class Refused(Exception):  # noqa: N818 - it reads as what happened
+class RequestRefused(Exception):  # noqa: N818 - it reads as what happened
     """The reason is for the peer, so it holds nothing of ours that the peer may not know."""
 
     def __init__(self, why: RefusalReason, reason: str, retry_after: float | None = None) -> None:

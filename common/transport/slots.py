@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +30,11 @@ class Slots:
         """Hold a slot.
 
         Raises:
-            Refused: all are taken.
+            RequestRefused: all are taken.
         """
         with self._lock:
             if self._taken >= self.count:
-                raise Refused(
+                raise RequestRefused(
                     RefusalReason.OVER_LIMIT,
                     f"{self.count} {self._what} at once are the limit",
                     1.0,

@@ -11,6 +11,7 @@ import pytest
 
 from florist.active_party.role import ACTIVE
 from florist.common.cluster import branch as branch_module
+from florist.common.cluster.branch_messages import FetchRows, Recall, Run
 from florist.common.cluster.branched_union_runner import BranchedUnionRunner
 from florist.common.core.errors import (
     BranchLost,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from florist.common.cluster.branch_messages import BranchMessage
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
     from florist.common.settings.party_config import PartyConfig
@@ -145,9 +147,9 @@ def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -
     cluster = pair.clusters["active"]
     lost: list[int] = []
 
-    def lose(number: int, method: str) -> None:
+    def lose(number: int, request: BranchMessage) -> None:
         """Once, when the union is there and places are looked for."""
-        if number == 1 and method == "rows" and not lost and has_union(cluster):
+        if number == 1 and isinstance(request, FetchRows) and not lost and has_union(cluster):
             lost.append(number)
             raise BranchLost("a branch of ours was lost")
 
@@ -156,8 +158,8 @@ def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -
     pair.workspace.assert_aligned()
     assert lost
     first, _, _, last = cluster.orders  # two branches, two attempts
-    assert (first.goes_on, first.done) == (False, frozenset())
-    assert last.goes_on
+    assert (first.resumes, first.done) == (False, frozenset())
+    assert last.resumes
     assert Step.SECOND_ROUND in last.done
     assert first.token == last.token
     assert first.attempt != last.attempt
@@ -174,8 +176,8 @@ def has_union(cluster: ThreadCluster) -> bool:
 def test_what_fails_in_a_branch_is_told_to_both(make_pair: Callable[..., Pair]) -> None:
     pair = make_pair(IdSample(300, 200, 100), 2)
 
-    def fail(number: int, method: str) -> None:
-        if number == 0 and method == "rows":
+    def fail(number: int, request: BranchMessage) -> None:
+        if number == 0 and isinstance(request, FetchRows):
             raise InternalError("something is wrong")
 
     pair.clusters["passive"].before = fail
@@ -192,8 +194,8 @@ def test_a_table_that_changes_while_branches_get_it_ends_the_run(
     table = pair.workspace.table("active")
     rows = table.read_text()
 
-    def change(number: int, method: str) -> None:
-        if number == 0 and method == "recall":
+    def change(number: int, request: BranchMessage) -> None:
+        if number == 0 and isinstance(request, Recall):
             table.write_text(rows + "somebody else\n")
 
     pair.clusters["active"].before = change
@@ -209,8 +211,8 @@ def test_a_branch_does_not_wait_long_for_one_that_does_not_come(
     monkeypatch.setattr(branch_module, "CONNECT", 1.0)
     pair = make_pair(IdSample(30, 20, 10), 2)
 
-    def stay_away(number: int, method: str) -> None:
-        if number == 1 and method == "run":
+    def stay_away(number: int, request: BranchMessage) -> None:
+        if number == 1 and isinstance(request, Run):
             raise BranchLost("a branch of ours was lost")
 
     pair.clusters["passive"].before = stay_away

@@ -33,7 +33,7 @@ from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
     BundleOffer,
-    EmbeddingBlock,
+    EvaluationEmbeddingBlock,
     EvaluationOpening,
     SetChunk,
 )
@@ -259,7 +259,7 @@ def test_nothing_is_on_the_line_but_the_protocol(workspace: Workspace) -> None:
         "SetHeader",
         "SetChunk",
         "UnionDigest",
-        "EmbeddingBlock",
+        "EvaluationEmbeddingBlock",
         "EvaluationSummary",
     }
 
@@ -420,7 +420,7 @@ def test_nobody_in_common(workspace: Workspace) -> None:
     )
     done = run(workspace)
     both_refuse(done, "nobody in common")
-    assert EmbeddingBlock not in done.kinds
+    assert EvaluationEmbeddingBlock not in done.kinds
 
 
 def test_different_agreements(workspace: Workspace) -> None:

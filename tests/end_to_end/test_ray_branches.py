@@ -63,7 +63,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
     monkeypatch.setattr(ray, "get", recorded_get)
     monkeypatch.setattr(RayBranch, "begin", recorded_begin)
     # The two parties, which else have a cluster each, share this one.
-    monkeypatch.setattr(ray_branches, "_cores_of_nodes", lambda _ray: [2])
+    monkeypatch.setattr(ray_branches, "_cores_of_nodes", lambda: [2])
 
     workspace = Workspace.create(tmp_path / "pair", IdSample(40_000, 40_000, 10_000))
     for role in ROLES:
@@ -88,7 +88,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
 def test_a_branch_that_does_not_answer_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_branches, "_ANSWER", 2.0)
+    monkeypatch.setattr(ray_branches, "_ANSWER_TIMEOUT", 2.0)
     workspace = Workspace.create(tmp_path / "pair", IdSample(3, 3, 1))
     workspace.configure("active", {"agreement.branches": 2, "compute.executor": "ray"})
     with (
@@ -96,13 +96,13 @@ def test_a_branch_that_does_not_answer_is_restarted(
         closing(RayBranches(load_config(workspace.config("active")))) as cluster,
     ):
         branches = cluster.branches()
-        assert [branch.call("status").steps for branch in branches] == [{}, {}]
+        assert [branch.status().steps for branch in branches] == [{}, {}]
         for pid in worker_pids(kind="ray::Branch"):
             os.kill(pid, signal.SIGSTOP)
         for branch in branches:
             with pytest.raises(BranchLost):
-                branch.call("status")
-        assert [branch.call("status").steps for branch in cluster.branches()] == [{}, {}]
+                branch.status()
+        assert [branch.status().steps for branch in cluster.branches()] == [{}, {}]
 
 
 def secrets_of(order: BranchOrder) -> list[bytes]:

@@ -36,6 +36,7 @@ from florist.common.stages.align import align
 from florist.common.stages.train import train
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
+from florist.common.transport import messages
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
@@ -829,5 +830,10 @@ def test_no_id_is_on_the_line_and_nothing_but_the_protocol(workspace: Workspace)
                 assert record.channel == "training"
                 assert isinstance(
                     record.message,
-                    TrainingOpening | NonceReveal | EmbeddingBlock | GradientBlock | EpochSummary,
+                    TrainingOpening
+                    | NonceReveal
+                    | EmbeddingBlock
+                    | GradientBlock
+                    | messages.TestEmbeddingBlock
+                    | EpochSummary,
                 )

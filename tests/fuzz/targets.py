@@ -32,7 +32,7 @@ from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.union_handshake import open_union
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
-from florist.common.session.session import Patience, PeerOnlyChecks, Session, make_hello
+from florist.common.session.session import PeerRunsPreflight, Session, SessionTimeouts, make_hello
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.agreement_differences import differences
 from florist.common.settings.audit import AuditSettings
@@ -42,12 +42,13 @@ from florist.common.storage.files import FolderStorage, MemoryStorage
 from florist.common.training.blocks import Wire
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.run_handshake import open_run
-from florist.common.transport import codec
+from florist.common.transport import codec, messages
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
     Abort,
     BundleOffer,
     EmbeddingBlock,
+    EvaluationEmbeddingBlock,
     Heartbeat,
     Hello,
     NonceReveal,
@@ -82,6 +83,8 @@ AGREEMENT = Agreement().canonical()
 HELLO = make_hello("active", "1", AGREEMENT, "align")
 _DIGEST = bytes(32)
 _STEP = Step.ACTIVE_FIRST_ROUND
+#: Two rows of four values.
+_ROWS = torch.ones(8).numpy().tobytes()
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,16 @@ def _block(data: bytes) -> object:
     return Wire("float32", 4).to_rows(said([data]).receive(EmbeddingBlock), 3, 0, 2)
 
 
+def _test_block(data: bytes) -> object:
+    block = said([data]).receive(messages.TestEmbeddingBlock)
+    return Wire("float32", 4).to_test_rows(block, 3, 0, 2)
+
+
+def _evaluation_block(data: bytes) -> object:
+    block = said([data]).receive(EvaluationEmbeddingBlock)
+    return Wire("float32", 4).to_evaluation_rows(block, 0, 2)
+
+
 def _opening(data: bytes) -> object:
     return open_run(said(data.split(BREAK)), "active", _DIGEST, have=None, nonce=_DIGEST)
 
@@ -157,7 +170,7 @@ def _session(data: bytes) -> None:
     for frame in frames:
         control.outgoing.put(frame, lambda: None)
     control.close()
-    with suppress(PeerOnlyChecks), Session(here, HELLO, Patience(silence=5.0)):
+    with suppress(PeerRunsPreflight), Session(here, HELLO, SessionTimeouts(silence=5.0)):
         pass
 
 
@@ -181,6 +194,8 @@ _EXAMPLES: tuple[Message, ...] = (
     SetHeader(_STEP, 3),
     SetChunk(_STEP, 0, bytes(96)),
     EmbeddingBlock(3, 0, bytes(32)),
+    messages.TestEmbeddingBlock(3, 0, bytes(32)),
+    EvaluationEmbeddingBlock(0, bytes(32)),
     BundleOffer(_DIGEST, _DIGEST),
 )
 
@@ -215,7 +230,7 @@ MESSAGES = (
         (
             _conversation(
                 UnionOpening(b"", (), 3, b""),
-                UnionTerms(goes_on=False, nonce=_DIGEST, sealing_key=bytes(KEY_BYTES)),
+                UnionTerms(resume=False, nonce=_DIGEST, sealing_key=bytes(KEY_BYTES)),
             ),
         ),
     ),
@@ -224,7 +239,13 @@ MESSAGES = (
         _branches,
         (_conversation(UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(NAME_BYTES))),),
     ),
-    Target("block", _block, (codec.encode(EmbeddingBlock(3, 0, torch.ones(8).numpy().tobytes())),)),
+    Target("block", _block, (codec.encode(EmbeddingBlock(3, 0, _ROWS)),)),
+    Target("test block", _test_block, (codec.encode(messages.TestEmbeddingBlock(3, 0, _ROWS)),)),
+    Target(
+        "evaluation block",
+        _evaluation_block,
+        (codec.encode(EvaluationEmbeddingBlock(0, _ROWS)),),
+    ),
     Target(
         "session",
         _session,

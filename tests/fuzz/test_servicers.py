@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation
-from florist.common.session.session import Patience, Session
+from florist.common.session.session import Session, SessionTimeouts
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.grpc_dialer import dial, open_channel
@@ -39,7 +39,7 @@ from florist.common.transport.messages import (
     ServingOffer,
     ServingTerms,
 )
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 from tests.fuzz import http2
 from tests.fuzz.damage import damaged
 from tests.fuzz.targets import HELLO, MESSAGES
@@ -114,7 +114,10 @@ def test_any_frames_end_in_a_clear_error_and_the_next_peer_is_served(
                 calls = [method(speak(), metadata=named(CONTROL))]
                 accepted = listener.accept(PATIENCE)
                 calls.append(method(speak(), metadata=named("lane")))
-                with pytest.raises(FloristError), Session(accepted, HELLO, Patience(silence=1.0)):
+                with (
+                    pytest.raises(FloristError),
+                    Session(accepted, HELLO, SessionTimeouts(silence=1.0)),
+                ):
                     pass
                 over.set()
                 for call in calls:
@@ -237,12 +240,12 @@ class PredictionHandler:
 
     def open(self, offer: ServingOffer) -> ServingTerms:
         if offer != OFFER:
-            raise Refused(RefusalReason.MISMATCH, "another model")
+            raise RequestRefused(RefusalReason.MISMATCH, "another model")
         return ServingTerms(offer, "model", 1000, 1000)
 
     def check_model(self, name: str) -> None:
         if name != "model":
-            raise Refused(RefusalReason.MISMATCH, "another model")
+            raise RequestRefused(RefusalReason.MISMATCH, "another model")
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
         del patience

@@ -34,7 +34,11 @@ from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.models import make_agreed_active, make_bottom
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import EmbeddingBlock, EvaluationSummary
+from florist.common.transport.messages import (
+    EmbeddingBlock,
+    EvaluationEmbeddingBlock,
+    EvaluationSummary,
+)
 from florist.common.transport.recording import RecordingLink
 from florist.passive_party.evaluation import evaluate_passive
 from tests.support.tampering import TamperingLink
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Message
 
     Rows = npt.NDArray[np.int64]
 
@@ -380,7 +385,10 @@ def test_sizes_and_order_are_the_same_whoever_is_shared() -> None:
     for seed in range(3):
         overlap = Overlap.of(250, 300, 100, np.random.default_rng(seed))
         seen = records(halves, parts_of(people, overlap, seed=seed))
-        assert {type(message) for _, message in seen} == {EmbeddingBlock, EvaluationSummary}
+        assert {type(message) for _, message in seen} == {
+            EvaluationEmbeddingBlock,
+            EvaluationSummary,
+        }
         shapes.add(tuple((way, type(m).__name__, len(encode(m))) for way, m in seen))
     assert len(shapes) == 1
 
@@ -442,21 +450,23 @@ def test_a_summary_that_is_none_is_refused(lie: EvaluationSummary) -> None:
     "spoil",
     [
         lambda block: replace(block, start=block.start + 1),
-        lambda block: replace(block, step=1),
+        lambda block: EmbeddingBlock(0, block.start, block.values),
         lambda block: replace(block, values=block.values[:-4]),
         lambda block: replace(block, values=b"\xff" * len(block.values)),
     ],
-    ids=["place", "step", "length", "no-number"],
+    ids=["rank", "type", "length", "nan"],
 )
 def test_embeddings_that_are_none_are_refused(
-    spoil: Callable[[EmbeddingBlock], EmbeddingBlock],
+    spoil: Callable[[EvaluationEmbeddingBlock], Message],
 ) -> None:
     halves = bundles()
     people = make_people(halves, 900, np.random.default_rng(17))
     parts = parts_of(people, Overlap.of(250, 300, 100, np.random.default_rng(18)))
 
     def lying(link: Link) -> Link:
-        return TamperingLink(link, lambda m: [spoil(m) if isinstance(m, EmbeddingBlock) else m])
+        return TamperingLink(
+            link, lambda m: [spoil(m) if isinstance(m, EvaluationEmbeddingBlock) else m]
+        )
 
     ours, _ = run(halves, parts, passive=lying)
     assert isinstance(ours, ProtocolViolation)
@@ -471,7 +481,9 @@ def collision_auc(agreement: EvaluationAgreement | None) -> float:
     people = make_people(halves, 1600, np.random.default_rng(19))
     overlap = Overlap.of(500, 600, 250, np.random.default_rng(20))
     parts = parts_of(people, overlap, agreement)
-    blocks = [m.values for _, m in records(halves, parts) if isinstance(m, EmbeddingBlock)]
+    blocks = [
+        m.values for _, m in records(halves, parts) if isinstance(m, EvaluationEmbeddingBlock)
+    ]
     embeddings = torch.from_numpy(np.frombuffer(b"".join(blocks), "<f4").reshape(-1, 4).copy())
     distances = torch.cdist(embeddings, embeddings).fill_diagonal_(torch.inf).min(1).values
     ours, theirs = (each.membership.row_of_rank >= 0 for each in parts)

@@ -377,7 +377,7 @@ def test_an_opening_that_makes_no_sense_is_refused(both: Both, change: Tamper) -
     [
         lambda t: replace(t, nonce=b""),
         lambda t: replace(t, sealing_key=b"short"),
-        lambda t: replace(t, goes_on=True),
+        lambda t: replace(t, resume=True),
     ],
 )
 def test_terms_that_make_no_sense_are_refused(both: Both, change: Tamper) -> None:

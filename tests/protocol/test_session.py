@@ -18,11 +18,11 @@ from florist.common.core.errors import (
     ProtocolViolation,
 )
 from florist.common.session.session import (
-    NothingToRun,
-    Patience,
-    PeerIsBehind,
+    NoStageToRun,
+    PeerInEarlierStage,
     Session,
-    StageIsOver,
+    SessionTimeouts,
+    StageAlreadyComplete,
     make_hello,
 )
 from florist.common.settings.agreement import Agreement
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from florist.common.transport.channel import Link
 
-QUICK = Patience(silence=0.6, stall=60.0)
+QUICK = SessionTimeouts(silence=0.6, stall=60.0)
 AGREED = Agreement().canonical()
 
 
@@ -56,7 +56,7 @@ def meet(
     theirs: Hello,
     we_do: Callable[[Session], None] = lambda _: None,
     they_do: Callable[[Session], None] = lambda _: None,
-    patience: Patience = QUICK,
+    patience: SessionTimeouts = QUICK,
 ) -> tuple[FloristError | None, FloristError | None]:
     """Both sides of a session, each doing something in it; how each ended."""
     left, right = linked_pair()
@@ -79,7 +79,7 @@ def test_a_peer_that_ends_before_it_greets_may_come_again() -> None:
     """It was about to close when we came: that is no violation of the protocol."""
     left, right = linked_pair()
     with ThreadPoolExecutor(1) as other:
-        entering = other.submit(Session(left, hello("active"), Patience()).__enter__)
+        entering = other.submit(Session(left, hello("active"), SessionTimeouts()).__enter__)
         right.channel(CONTROL).receive(Hello, timeout=10)
         right.close()
         with pytest.raises(PeerLost, match="ended the session before it greeted us"):
@@ -114,22 +114,22 @@ def test_other_differences_end_both(theirs: Hello, says: str) -> None:
     [
         (("train", False), ("train", False), None, None),
         (("train", True), ("train", False), None, None),  # done here, to be done there
-        (("train", True), ("train", True), StageIsOver, StageIsOver),
-        (("align", True), ("train", False), StageIsOver, PeerIsBehind),
-        (("train", True), ("evaluate", True), StageIsOver, PeerIsBehind),
+        (("train", True), ("train", True), StageAlreadyComplete, StageAlreadyComplete),
+        (("align", True), ("train", False), StageAlreadyComplete, PeerInEarlierStage),
+        (("train", True), ("evaluate", True), StageAlreadyComplete, PeerInEarlierStage),
     ],
 )
 def test_each_names_the_first_stage_that_is_not_over(
     ours: tuple[str, bool],
     theirs: tuple[str, bool],
-    we_find: type[NothingToRun] | None,
-    they_find: type[NothingToRun] | None,
+    we_find: type[NoStageToRun] | None,
+    they_find: type[NoStageToRun] | None,
 ) -> None:
     def enter(link: Link, role: str, stage: str, finished: bool) -> type[Exception] | None:  # noqa: FBT001
         try:
             with Session(link, make_hello(role, "0", AGREED, stage, finished=finished), QUICK):
                 return None
-        except NothingToRun as found:
+        except NoStageToRun as found:
             return type(found)
 
     for one, two in (
@@ -198,7 +198,7 @@ def test_one_that_finishes_first_waits_for_the_other() -> None:
 
 
 def test_neither_moving_is_a_stall() -> None:
-    patience = Patience(silence=0.6, stall=1.0)
+    patience = SessionTimeouts(silence=0.6, stall=1.0)
 
     def wait(session: Session) -> None:
         session.channel("psu").receive(SetHeader)
@@ -209,7 +209,7 @@ def test_neither_moving_is_a_stall() -> None:
 
 
 def test_waiting_for_a_working_peer_is_no_stall() -> None:
-    patience = Patience(silence=2.0, stall=1.0)
+    patience = SessionTimeouts(silence=2.0, stall=1.0)
 
     def work(session: Session) -> None:
         for _ in range(25):

@@ -23,6 +23,7 @@ from florist.common.settings.agreement import (
 from florist.common.settings.training import Model, Optimiser
 from florist.common.synthetic.features import FeaSampling
 from florist.common.training.blocks import Diverged
+from florist.common.transport import messages
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from florist.common.transport.in_memory import InMemoryLink
     from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
+
+    Block = EmbeddingBlock | GradientBlock | messages.TestEmbeddingBlock
 
 M = TypeVar("M")
 
@@ -387,8 +390,9 @@ def test_messages_are_those_of_the_protocol_in_their_numbers() -> None:
     assert counts == {
         TrainingOpening: 2,
         NonceReveal: 2,
-        EmbeddingBlock: 2 * (4 + 4 + 2 + 8),
+        EmbeddingBlock: 2 * (4 + 4 + 2),
         GradientBlock: 2 * (4 + 4 + 2),
+        messages.TestEmbeddingBlock: 2 * 8,
         EpochSummary: 2,
     }
 
@@ -416,25 +420,34 @@ def with_first_value(number: float) -> Callable[[Any], list[Message]]:
     return lambda block: [replace(block, values=value + bytes(block.values)[4:])]
 
 
-def as_the_other_kind(block: EmbeddingBlock | GradientBlock) -> list[Message]:
+def at_step(block: Block, step: int) -> list[Message]:
+    """The block with another number of its step or, for a block of the test table, its epoch."""
+    if isinstance(block, messages.TestEmbeddingBlock):
+        return [replace(block, epoch=step)]
+    return [replace(block, step=step)]
+
+
+def as_the_other_kind(block: Block) -> list[Message]:
+    if isinstance(block, messages.TestEmbeddingBlock):
+        return [EmbeddingBlock(block.epoch, block.start, block.values)]
     kind = GradientBlock if isinstance(block, EmbeddingBlock) else EmbeddingBlock
     return [kind(block.step, block.start, block.values)]
 
 
 #: What a bad peer sends instead of a block, and a word of the error that it must cause.
 BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
-    "of-the-next-step": (lambda b: [replace(b, step=b.step + 1)], "instead of step"),
-    "of-a-far-step": (lambda b: [replace(b, step=2**63)], "instead of step"),
-    "of-later-rows": (lambda b: [replace(b, start=b.start + 8)], "instead of step"),
+    "of-another-step": (lambda b: at_step(b, 1), ", instead of "),
+    "of-a-far-step": (lambda b: at_step(b, 2**31), ", instead of "),
+    "of-later-rows": (lambda b: [replace(b, start=b.start + 8)], ", instead of "),
     "of-no-rows": (lambda b: [replace(b, values=b"")], "0 bytes instead of"),
     "a-row-short": (lambda b: [replace(b, values=b.values[:-16])], "bytes instead of"),
     "a-byte-short": (lambda b: [replace(b, values=b.values[:-1])], "bytes instead of"),
     "a-row-long": (lambda b: [replace(b, values=bytes(b.values) + bytes(16))], "bytes instead of"),
     "of-another-width": (lambda b: [replace(b, values=bytes(b.values) * 2)], "cut_width"),
-    "not-a-number": (with_first_value(math.nan), "no numbers"),
-    "infinite": (with_first_value(-math.inf), "no numbers"),
-    "repeated": (lambda b: [b, b], "instead of step"),
-    "omitted": (lambda _: [], "instead of step"),
+    "nan": (with_first_value(math.nan), "NaN or infinity"),
+    "infinite": (with_first_value(-math.inf), "NaN or infinity"),
+    "repeated": (lambda b: [b, b], ", instead of "),
+    "omitted": (lambda _: [], ", instead of "),
     "of-the-other-kind": (as_the_other_kind, "was expected"),
     "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
 }
@@ -463,16 +476,17 @@ def outcome_of_honest_party(
 
 
 def on_block(
-    kind: type[EmbeddingBlock | GradientBlock],
-    change: Callable[[Any], list[Message]],
-    step: int,
-    start: int,
+    kind: type[Block], change: Callable[[Any], list[Message]], step: int, start: int
 ) -> Tamper:
-    return lambda message: (
-        change(message)
-        if isinstance(message, kind) and (message.step, message.start) == (step, start)
-        else [message]
-    )
+    """Changes the block of that type, step (or epoch, for the test table) and first row."""
+
+    def tamper(message: Message) -> list[Message]:
+        if not isinstance(message, kind) or message.start != start:
+            return [message]
+        found = message.epoch if isinstance(message, messages.TestEmbeddingBlock) else message.step
+        return change(message) if found == step else [message]
+
+    return tamper
 
 
 @pytest.mark.parametrize(
@@ -480,7 +494,7 @@ def on_block(
     [
         (EmbeddingBlock, 0, 0),
         (EmbeddingBlock, 4, 4),
-        (EmbeddingBlock, 0, 40),  # of the test table: no batch is so large
+        (messages.TestEmbeddingBlock, 0, 40),
         (GradientBlock, 0, 0),
         (GradientBlock, 4, 4),
     ],
@@ -488,7 +502,7 @@ def on_block(
 )
 @pytest.mark.parametrize("bad", BAD_BLOCKS)
 def test_a_bad_block_is_named_and_ends_the_run(
-    bad: str, kind: type[EmbeddingBlock | GradientBlock], step: int, start: int
+    bad: str, kind: type[Block], step: int, start: int
 ) -> None:
     change, says = BAD_BLOCKS[bad]
     tamper = on_block(kind, change, step, start)
@@ -510,7 +524,7 @@ def test_a_bad_summary_is_named_and_ends_the_run(bad: str) -> None:
 
 @pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
 def test_a_last_block_that_does_not_come_is_a_stall(
-    kind: type[EmbeddingBlock | GradientBlock],
+    kind: type[Block],
 ) -> None:
     """Both wait; the session's patience ends that."""
     tamper = on_block(kind, lambda _: [], step=1, start=20)

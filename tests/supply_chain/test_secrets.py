@@ -72,7 +72,7 @@ def test_messages_hide_the_keys_in_them() -> None:
     opening = UnionOpening(b"", (Step.SECOND_ROUND,), 3, key)
     shown = (
         repr(opening)
-        + repr(UnionTerms(goes_on=False, nonce=b"n", sealing_key=key))
+        + repr(UnionTerms(resume=False, nonce=b"n", sealing_key=key))
         + repr(ResumableRun(key, [1]))
     )
     assert r"\x8f" not in shown

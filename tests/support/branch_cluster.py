@@ -1,31 +1,36 @@
-"""Branches in threads of this process, in place of a cluster: they meet over real sockets."""
+"""Branches in threads of this process instead of a cluster; they connect over real sockets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from florist.common.cluster.branch import Branch
-from florist.common.cluster.branch_calls import OF_HEAD, answered, asked, packed, result, unpacked
-from florist.common.cluster.branch_messages import BranchOrder
+from florist.common.cluster.branch_codec import decode_reply, encode
+from florist.common.cluster.branch_messages import Begin, BranchMessage
+from florist.common.cluster.branch_server import answer_head, answer_member
+from florist.common.cluster.remote_branch import RemoteBranch, RemoteMember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from florist.common.cluster.branch_messages import BranchOrder, Request
     from florist.common.settings.party_config import PartyConfig
+
+R = TypeVar("R", bound=BranchMessage)
 
 
 @dataclass
 class ThreadCluster:
-    """Branches that live as long as it does; what passes is copied as between processes."""
+    """Branches that live as long as it does; messages are encoded as between processes."""
 
     config: PartyConfig
     engine: str = "of threads"
     name: str = "threads"
-    #: The orders that its branches were given, one attempt after the other.
+    #: The orders that its branches were given, one attempt after another.
     orders: list[BranchOrder] = field(default_factory=list)
-    #: Called before each call, by the head or a sibling, with the branch's number and the method.
-    before: Callable[[int, str], None] = lambda _number, _method: None
+    #: Called before each request, of the head or of another branch, with the branch's number.
+    before: Callable[[int, BranchMessage], None] = lambda _number, _request: None
 
     def __post_init__(self) -> None:
         agreement = self.config.agreement
@@ -43,31 +48,30 @@ class ThreadCluster:
 
 
 @dataclass
-class ThreadBranch:
+class ThreadBranch(RemoteBranch):
     cluster: ThreadCluster
     number: int
     branch: Branch
-    siblings: Sequence[Branch]
-
-    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        self.cluster.before(self.number, method)
-        call = asked(OF_HEAD, method, arguments)
-        answer = answered(OF_HEAD, lambda name: getattr(self.branch, name), call)
-        return result(OF_HEAD[method], answer)
-
-    def begin(self, order: BranchOrder) -> None:
-        self.cluster.orders.append(order)
-        (copy,) = unpacked([BranchOrder], packed([BranchOrder], [order]))
-        self.branch.begin(
-            copy,
-            [
-                ThreadMember(self.cluster, number, branch, order.attempt)
-                for number, branch in enumerate(self.siblings)
-            ],
-        )
+    branches: Sequence[Branch]
 
     def host(self) -> str:
         return "127.0.0.1"
+
+    def begin(self, order: BranchOrder) -> None:
+        self.cluster.orders.append(order)
+        self.send(Begin(order=order, group_key=b""))
+
+    def send(self, request: Request[R]) -> R:
+        self.cluster.before(self.number, request)
+        reply = answer_head(self.branch, encode(request), self._connect)
+        return decode_reply(request.reply_type(), reply)
+
+    def _connect(self, begin: Begin) -> Sequence[RemoteMember]:
+        attempt = begin.order.attempt
+        return [
+            RemoteMember(ThreadMember(self.cluster, number, branch), attempt)
+            for number, branch in enumerate(self.branches)
+        ]
 
 
 @dataclass
@@ -75,12 +79,8 @@ class ThreadMember:
     cluster: ThreadCluster
     number: int
     branch: Branch
-    attempt: bytes
 
-    def tell(self, label: str, sender: int, number: int) -> None:
-        self.cluster.before(self.number, "tell")
-        self.branch.mailbox(self.attempt).tell(label, sender, number)
-
-    def rows(self, label: str, owner: int, start: int) -> tuple[int, bytes]:
-        self.cluster.before(self.number, "rows")
-        return self.branch.mailbox(self.attempt).rows(label, owner, start)
+    def send(self, request: Request[R]) -> R:
+        self.cluster.before(self.number, request)
+        reply = answer_member(self.branch, encode(request))
+        return decode_reply(request.reply_type(), reply)

@@ -29,7 +29,7 @@ from florist.common.transport.messages import (
     ServingOffer,
     ServingTerms,
 )
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 from tests.support.links import listening
 
@@ -55,12 +55,12 @@ class EchoDesk:
 
     def open(self, offer: ServingOffer) -> ServingTerms:
         if offer.release == "other":
-            raise Refused(RefusalReason.MISMATCH, "another model")
+            raise RequestRefused(RefusalReason.MISMATCH, "another model")
         return ServingTerms(offer, "model", 1000, 1000)
 
     def check_model(self, name: str) -> None:
         if name != "model":
-            raise Refused(RefusalReason.MISMATCH, "another model")
+            raise RequestRefused(RefusalReason.MISMATCH, "another model")
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
         del patience

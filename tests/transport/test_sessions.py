@@ -347,7 +347,7 @@ def test_another_method_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"\xff\xff\xff", "no FLORIST message"),
+        (b"\xff\xff\xff", "malformed message"),
         (b"x" * (MAX_MESSAGE_BYTES + 1), "limit is 4 MiB"),
         (b"\xfa\x07\x00", "empty or unknown message"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.active_party.row_budget import RowBudget
-from florist.common.transport.refusal import RefusalReason, Refused
+from florist.common.transport.refusal import RefusalReason, RequestRefused
 from florist.common.transport.slots import Slots
 
 
@@ -27,7 +27,9 @@ def test_a_minutes_rows_at_once_and_no_more() -> None:
     clock = Clock()
     budget = RowBudget(600, clock)
     budget.demand(600)
-    with pytest.raises(Refused, match=r"600 rows per minute: try again in 0\.5 s") as refused:
+    with pytest.raises(
+        RequestRefused, match=r"600 rows per minute: try again in 0\.5 s"
+    ) as refused:
         budget.demand(5)
     assert refused.value.why is RefusalReason.OVER_LIMIT
     assert refused.value.retry_after == pytest.approx(0.5)
@@ -38,7 +40,7 @@ def test_a_minutes_rows_at_once_and_no_more() -> None:
 def test_more_than_a_minutes_rows_are_never_allowed() -> None:
     budget = RowBudget(10, Clock())
     assert budget.take(11) == float("inf")
-    with pytest.raises(Refused, match="11 at once are too many") as refused:
+    with pytest.raises(RequestRefused, match="11 at once are too many") as refused:
         budget.demand(11)
     assert refused.value.retry_after is None
 
@@ -77,13 +79,13 @@ def test_slots_are_counted_and_given_back() -> None:
                 everyone.wait(5)  # all three are taken
                 everyone.wait(5)  # and stay so until the fourth has been refused
                 return f"held {number}"
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.reason
 
     with ThreadPoolExecutor(3) as pool:
         holders = [pool.submit(hold, number) for number in range(3)]
         everyone.wait(5)
-        with pytest.raises(Refused, match="3 streams at once are the limit"), slots.one():
+        with pytest.raises(RequestRefused, match="3 streams at once are the limit"), slots.one():
             pass
         everyone.wait(5)
         assert {holder.result() for holder in holders} == {"held 0", "held 1", "held 2"}

@@ -13,6 +13,7 @@ from florist.common.audit.recorder import Recorder, Sighting, Window, merged
 from florist.common.audit.view import PassiveView, passive_view
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.training.schedule import Schedule
+from florist.common.transport import messages as transport_messages
 from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock, Heartbeat
 from florist.common.transport.recording import Direction, Record
 
@@ -48,7 +49,10 @@ def messages(wire: Wire, schedule: Schedule = SCHEDULE) -> list[Message]:
         found.append(back[-1])
         if (step + 1) % schedule.steps_per_epoch == 0:
             epoch = step // schedule.steps_per_epoch
-            found += [EmbeddingBlock(epoch, 0, rows(4)), EpochSummary(epoch, 0.5)]
+            found += [
+                transport_messages.TestEmbeddingBlock(epoch, 0, rows(4)),
+                EpochSummary(epoch, 0.5),
+            ]
     return found
 
 

@@ -11,6 +11,7 @@ import torch
 from florist.common.audit.view import active_view, lengths, passive_view, quantiles
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.training.schedule import Schedule
+from florist.common.transport import messages
 from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
 from florist.common.transport.recording import Direction, Record
 from tests.unit.audit.views import passive
@@ -47,7 +48,7 @@ def recorded(wire: Wire) -> list[Record]:
             add(GradientBlock(step, part.start, wire.to_data(gradients[part])))
         if (step + 1) % SCHEDULE.steps_per_epoch == 0:
             epoch = step // SCHEDULE.steps_per_epoch
-            add(EmbeddingBlock(epoch, 0, wire.to_data(torch.full((2, WIDTH), 7.0))))
+            add(messages.TestEmbeddingBlock(epoch, 0, wire.to_data(torch.full((2, WIDTH), 7.0))))
             add(EpochSummary(epoch, 0.5))
     return records
 

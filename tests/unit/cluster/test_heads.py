@@ -6,9 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Barrier, Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pytest
 from hypothesis import given
@@ -16,27 +17,44 @@ from hypothesis import strategies as st
 
 from florist.common.cluster.branch import Branch
 from florist.common.cluster.branch_addresses import agree_on_rendezvous
-from florist.common.cluster.branch_calls import (
-    OF_HEAD,
-    OF_SIBLINGS,
-    Signature,
-    answered,
-    asked,
-    packed,
-    result,
-    unpacked,
+from florist.common.cluster.branch_codec import (
+    decode_head_request,
+    decode_member_request,
+    decode_reply,
+    encode,
+    encode_reply,
 )
 from florist.common.cluster.branch_messages import (
+    Begin,
+    BranchMessage,
     BranchOrder,
+    BranchResult,
     BranchStatus,
+    Empty,
+    EndIds,
+    FetchRows,
+    Forget,
+    GetListeningAddress,
+    GetRanks,
+    GetStatus,
+    IdsTaken,
+    ListeningAddress,
+    PostNumber,
+    RankBlock,
+    Recall,
     ResumeState,
+    RowBlock,
+    Run,
+    Stop,
+    TakeIds,
     TlsContents,
     UnionRecord,
 )
 from florist.common.cluster.branch_progress import MergedProgress, RecordedProgress, StepState
+from florist.common.cluster.branch_server import answer_head
 from florist.common.cluster.branched_union_runner import JointJournal, _HeadAttempt, blocks_of_ids
-from florist.common.cluster.ray_branches import cores_of_each
-from florist.common.cluster.worker_group import Mailbox
+from florist.common.cluster.ray_branches import cores_per_branch
+from florist.common.cluster.remote_branch import RemoteBranch
 from florist.common.core.errors import (
     AgreementMismatch,
     BranchLost,
@@ -49,6 +67,7 @@ from florist.common.core.errors import (
 )
 from florist.common.core.progress import NoProgress
 from florist.common.psu import partitions
+from florist.common.psu.alignment import Sizes
 from florist.common.psu.hashed_ids import DUMMY_BYTES
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed
@@ -63,12 +82,14 @@ from tests.support.parties import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from florist.common.cluster.branch_messages import HeadRequest, MemberRequest, Request
     from florist.common.core.progress import StepProgress
     from florist.common.groups.group import Group
     from florist.common.psu.union_runner import UnionTask
 
+
+R = TypeVar("R", bound=BranchMessage)
 
 # -- rows ------------------------------------------------------------------------------------------
 
@@ -96,14 +117,14 @@ def record(*memories: ResumeState) -> JointJournal:
     return JointJournal(journal, memories)
 
 
-def test_a_union_goes_on_from_what_all_branches_have() -> None:
+def test_a_union_resumes_from_what_all_branches_have() -> None:
     joint = record(
         ResumeState(token=b"union", finished=(3, 5, 11), has_ids=True),
         ResumeState(token=b"union", finished=(3, 11, 12), has_ids=True),
     )
     assert (joint.token, joint.finished, joint.peer_size) == (b"union", [3, 11], 9)
     assert joint.has_ids
-    assert joint.goes_on
+    assert joint.resumes
 
 
 @pytest.mark.parametrize("token", [b"", b"another"])
@@ -114,7 +135,7 @@ def test_one_branch_without_its_part_is_enough_to_begin_anew(token: bytes) -> No
     )
     assert joint.token == b""
     joint.begin(b"new", b"sealed", 8)
-    assert not joint.goes_on
+    assert not joint.resumes
     assert not joint.has_ids
     assert joint.peer_size == 8
 
@@ -169,15 +190,15 @@ def test_both_heads_have_their_branches_meet() -> None:
 def test_branches_have_as_many_cores_as_fit(nodes: list[int], branches: int) -> None:
     if sum(nodes) < branches:
         with pytest.raises(ConfigurationError, match=r"agreement\.branches"):
-            cores_of_each(nodes, branches)
+            cores_per_branch(nodes, branches)
         return
-    cores = cores_of_each(nodes, branches)
+    cores = cores_per_branch(nodes, branches)
     assert sum(node // cores for node in nodes) >= branches
     assert sum(node // (cores + 1) for node in nodes) < branches
 
 
 def test_sixteen_nodes_are_a_branch_each() -> None:
-    assert cores_of_each([32] * 16, 16) == 32
+    assert cores_per_branch([32] * 16, 16) == 32
 
 
 def test_a_branch_needs_its_share_of_the_disk_and_some_more() -> None:
@@ -186,15 +207,57 @@ def test_a_branch_needs_its_share_of_the_disk_and_some_more() -> None:
     assert alone / 16 < each < alone / 8
 
 
-# -- calls, as bytes -------------------------------------------------------------------------------
+# -- messages as bytes -----------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**70), st.binary(max_size=99))
+def test_a_request_is_decoded_as_it_was_sent(number: int, data: bytes) -> None:
+    record = UnionRecord(folder=Path("somewhere"), identity=data)
+    requests: list[HeadRequest] = [
+        Recall(record=record),
+        TakeIds(count=number, payload=data),
+        EndIds(),
+        GetListeningAddress(host="::1", first_port=number),
+        Run(address="10.0.0.1:7000", rendezvous=data),
+        GetStatus(),
+        GetRanks(start=number),
+        Stop(reason="ünder way"),
+        Forget(folder=Path("somewhere")),
+    ]
+    assert [decode_head_request(encode(each)) for each in requests] == requests
 
 
 @given(st.integers(-(2**70), 2**70), st.binary(max_size=99), st.text(max_size=20))
-def test_values_are_packed_and_unpacked(number: int, data: bytes, text: str) -> None:
-    memory = ResumeState(token=data, finished=(number,), has_ids=True)
-    types = (int, bytes, str, ResumeState, dict[str, StepState])
-    values = [number, data, text, memory, {text: StepState(3, 2, over=True)}]
-    assert unpacked(types, packed(types, values)) == values
+def test_a_request_of_another_branch_is_decoded_as_it_was_sent(
+    number: int, data: bytes, text: str
+) -> None:
+    requests: list[MemberRequest] = [
+        PostNumber(attempt=data, label=text, sender=1, number=number),
+        FetchRows(attempt=data, label=text, owner=1, start=number),
+    ]
+    assert [decode_member_request(encode(each)) for each in requests] == requests
+
+
+@given(st.integers(-(2**70), 2**70), st.binary(max_size=99), st.text(max_size=20))
+def test_a_reply_is_decoded_as_it_was_sent(number: int, data: bytes, text: str) -> None:
+    replies: list[BranchMessage] = [
+        Empty(),
+        ResumeState(token=data, finished=(number,), has_ids=True),
+        IdsTaken(count=number),
+        ListeningAddress(address=text),
+        BranchResult(sizes=Sizes(1, 2, number), digest=data),
+        BranchStatus(steps={text: StepState(3, 2, complete=True)}, sent=number, received=1),
+        RankBlock(payload=data),
+        RowBlock(next_piece=number, payload=data),
+    ]
+    for reply in replies:
+        assert decode_reply(type(reply), encode_reply(lambda reply=reply: reply)) == reply  # type: ignore[misc]
+
+
+def test_many_bytes_are_not_made_longer() -> None:
+    rows = bytes(range(256)) * 1000
+    assert len(encode(TakeIds(count=5, payload=rows))) < len(rows) + 100
+    assert len(encode_reply(lambda: RowBlock(next_piece=1, payload=rows))) < len(rows) + 100
 
 
 def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
@@ -209,15 +272,17 @@ def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
         count=2,
         token=b"t",
         attempt=b"a",
-        goes_on=True,
+        resumes=True,
         done=frozenset({Step.SECOND_ROUND}),
         has_ids=False,
         keys=(1, 2**255, 3),
         size=4,
         peer_size=5,
     )
-    assert unpacked([BranchOrder], packed([BranchOrder], [order])) == [order]
-    assert str(2**255) not in repr(order)
+    begin = Begin(order=order, group_key=b"\xfe" * 32)
+    assert decode_head_request(encode(begin)) == begin
+    assert str(2**255) not in repr(begin)
+    assert "xfe" not in repr(begin)
 
 
 @pytest.mark.parametrize(
@@ -230,36 +295,37 @@ def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
     ],
 )
 def test_errors_arrive_as_they_were_raised(error: FloristError) -> None:
-    def fail() -> None:
+    def fail() -> Empty:
         raise error
 
-    signatures = {"fail": Signature((), ())}
     with pytest.raises(type(error)) as raised:
-        result(
-            signatures["fail"], answered(signatures, lambda _: fail, asked(signatures, "fail", ()))
-        )
+        decode_reply(Empty, encode_reply(fail))
     assert str(raised.value) == str(error)
     assert raised.value.returns == error.returns
 
 
-def test_other_errors_are_ours() -> None:
-    signatures = {"divide": Signature((int,), (int,))}
-    call = asked(signatures, "divide", (0,))
-    answer = answered(signatures, lambda _: lambda number: 1 // number, call)
+def test_other_errors_are_internal() -> None:
+    reply = encode_reply(lambda: IdsTaken(count=1 // 0))
     with pytest.raises(InternalError, match="in a branch, ZeroDivisionError"):
-        result(signatures["divide"], answer)
+        decode_reply(IdsTaken, reply)
 
 
-def test_what_is_not_there_cannot_be_called() -> None:
-    call = asked({"close": Signature((), ())}, "close", ())
-    answer = answered(OF_HEAD, lambda _: pytest.fail("it was found"), call)
-    with pytest.raises(InternalError, match="in a branch, KeyError"):
-        result(Signature((), ()), answer)
-
-
-def test_what_can_be_called_is_there() -> None:
-    assert all(callable(getattr(Branch, method)) for method in OF_HEAD)
-    assert all(callable(getattr(Mailbox, method)) for method in OF_SIBLINGS)
+@pytest.mark.parametrize(
+    "call",
+    [
+        b"",
+        b"\0\0\0\0",
+        encode(FetchRows(attempt=b"", label="", owner=0, start=0)),
+        encode(EndIds()).replace(b"end_ids", b"close__"),
+        encode(EndIds()) + b"more",
+    ],
+)
+def test_an_unknown_request_is_refused(call: bytes) -> None:
+    branch = Branch("x25519", "auto", 1)
+    reply = answer_head(branch, call, lambda _: pytest.fail("it was answered"))
+    with pytest.raises(InternalError, match=r"in a branch, \w*[Ee]rror"):
+        decode_reply(Empty, reply)
+    branch.close()
 
 
 # -- progress --------------------------------------------------------------------------------------
@@ -342,27 +408,33 @@ def test_what_tls_needs_is_not_shown() -> None:
 
 
 @dataclass
-class FailingBranch:
-    """Its union fails while it is asked how far it is; that is answered when all have failed."""
+class FailingBranch(RemoteBranch):
+    """Its union fails while its status is asked for; that is answered once all have failed."""
 
     error: FloristError
     asked: Event
     failed: Barrier
 
-    def call(self, method: str, *_: object) -> Any:  # noqa: ANN401 - as `Branch` gives it
-        if method == "run":
-            assert self.asked.wait(10)
-            self.failed.wait(10)
-            raise self.error
-        if method == "status":
-            self.asked.set()
-            time.sleep(0.2)
+    def run(self, address: str, rendezvous: bytes) -> BranchResult:  # noqa: ARG002
+        assert self.asked.wait(10)
+        self.failed.wait(10)
+        raise self.error
+
+    def status(self) -> BranchStatus:
+        self.asked.set()
+        time.sleep(0.2)
         return BranchStatus(steps={"step 3": StepState(total=5, done=1)}, sent=0, received=0)
+
+    def stop(self, reason: str) -> None:
+        """Nothing is left to stop."""
 
     def begin(self, order: BranchOrder) -> None:
         raise NotImplementedError
 
     def host(self) -> str:
+        raise NotImplementedError
+
+    def send(self, request: Request[R]) -> R:
         raise NotImplementedError
 
 

@@ -18,6 +18,7 @@ from florist.common.training.blocks import (
     micro_batches,
     pipelined,
 )
+from florist.common.transport import messages
 from florist.common.transport.codec import encode
 from florist.common.transport.messages import MAX_MESSAGE_BYTES, EmbeddingBlock, GradientBlock
 
@@ -83,6 +84,27 @@ def test_a_block_must_be_the_one_asked_for(
         wire.to_rows(block, step, start, count)
 
 
+def test_blocks_of_the_test_table_are_checked_against_the_epoch() -> None:
+    wire = Wire("float32", WIDTH)
+    block = messages.TestEmbeddingBlock(3, 40, wire.to_data(some_rows()))
+    assert torch.equal(wire.to_test_rows(block, 3, 40, 7), some_rows())
+    for epoch, start in ((2, 40), (3, 0)):
+        with pytest.raises(ProtocolViolation, match=f"instead of the test of epoch {epoch}, row"):
+            wire.to_test_rows(block, epoch, start, 7)
+    with pytest.raises(ProtocolViolation, match="instead of 8 rows"):
+        wire.to_test_rows(block, 3, 40, 8)
+
+
+def test_blocks_of_an_evaluation_are_checked_against_the_rank() -> None:
+    wire = Wire("float32", WIDTH)
+    block = messages.EvaluationEmbeddingBlock(40, wire.to_data(some_rows()))
+    assert torch.equal(wire.to_evaluation_rows(block, 40, 7), some_rows())
+    with pytest.raises(ProtocolViolation, match="row 40, instead of the evaluation, row 0"):
+        wire.to_evaluation_rows(block, 0, 7)
+    with pytest.raises(ProtocolViolation, match="instead of 8 rows"):
+        wire.to_evaluation_rows(block, 40, 8)
+
+
 @given(st.binary(max_size=80))
 def test_no_bytes_of_a_peer_give_anything_but_numbers(values: bytes) -> None:
     for wire_type in TYPES:
@@ -100,7 +122,7 @@ def test_a_value_that_is_no_number_is_refused(wire_type: WireType, value: float)
     rows = some_rows()
     rows[6, 4] = value
     values = rows.to(TYPES[wire_type]).view(torch.uint8).numpy().tobytes()
-    with pytest.raises(ProtocolViolation, match="no numbers"):
+    with pytest.raises(ProtocolViolation, match="NaN or infinity"):
         Wire(wire_type, WIDTH).to_rows(GradientBlock(0, 0, values), 0, 0, 7)
 
 
@@ -120,21 +142,24 @@ def test_what_diverged_is_not_sent(wire_type: WireType, value: float) -> None:
     assert caught.value.for_peer == str(caught.value)
 
 
-@pytest.mark.parametrize("block", [EmbeddingBlock, GradientBlock])
 @pytest.mark.parametrize(
     ("wire_type", "cut_width"), [("float32", 1), ("float32", 128), ("float16", 1000)]
 )
-def test_the_largest_block_allowed_fits_into_a_message(
-    block: type[EmbeddingBlock | GradientBlock], wire_type: WireType, cut_width: int
-) -> None:
+def test_the_largest_block_allowed_fits_into_a_message(wire_type: WireType, cut_width: int) -> None:
     row_bytes = Wire(wire_type, cut_width).row_bytes
     largest = (MAX_MESSAGE_BYTES - 64) // row_bytes
     values = {"cut_width": cut_width, "wire_type": wire_type, "batch_size": 10_000_000}
     check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest}))
     with pytest.raises(ConfigurationError, match=f"micro_batch: at most {largest} rows"):
         check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest + 1}))
-    message = block(2**64 - 1, 2**32 - 1, bytes(largest * row_bytes))
-    assert len(encode(message)) <= MAX_MESSAGE_BYTES
+    values_of_block = bytes(largest * row_bytes)
+    for message in (
+        EmbeddingBlock(2**64 - 1, 2**32 - 1, values_of_block),
+        GradientBlock(2**64 - 1, 2**32 - 1, values_of_block),
+        messages.TestEmbeddingBlock(2**32 - 1, 2**32 - 1, values_of_block),
+        messages.EvaluationEmbeddingBlock(2**64 - 1, values_of_block),
+    ):
+        assert len(encode(message)) <= MAX_MESSAGE_BYTES
 
 
 def test_a_block_is_no_larger_than_a_batch_but_of_a_test_table() -> None:

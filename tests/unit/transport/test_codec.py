@@ -10,20 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.transport import codec
+from florist.common.transport import codec, messages
 from florist.common.transport.messages import (
     MAX_MESSAGE_BYTES,
-    EmbeddingBlock,
     Message,
     PredictionRequest,
     SetChunk,
     Step,
 )
-from florist.common.transport.wire_format import announced
-from florist.protos import florist_pb2 as pb
+from florist.common.transport.wire_format import field_prefix
+from florist.protos import session_pb2, training_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Block = (
+        messages.EmbeddingBlock
+        | messages.GradientBlock
+        | messages.TestEmbeddingBlock
+        | messages.EvaluationEmbeddingBlock
+    )
+
+#: The fields of each message that an envelope can contain, from the .proto files.
+FIELDS = {
+    entry.message_type.name: entry.message_type.fields
+    for entry in session_pb2.Envelope.DESCRIPTOR.fields
+    if entry.message_type is not None
+}
 
 
 def values(field: FieldDescriptor) -> st.SearchStrategy[object]:
@@ -44,8 +57,7 @@ def values(field: FieldDescriptor) -> st.SearchStrategy[object]:
 
 
 def instances(kind: type[Message]) -> st.SearchStrategy[Message]:
-    descriptor = pb.DESCRIPTOR.message_types_by_name[kind.__name__]
-    return st.builds(kind, **{field.name: values(field) for field in descriptor.fields})
+    return st.builds(kind, **{field.name: values(field) for field in FIELDS[kind.__name__]})
 
 
 MESSAGES: st.SearchStrategy[Message] = st.one_of([instances(kind) for kind in get_args(Message)])
@@ -58,11 +70,11 @@ def test_a_message_comes_back_as_it_was(message: Message) -> None:
 
 @given(MESSAGES)
 def test_what_goes_out_is_what_the_generated_code_would_send(message: Message) -> None:
-    assert codec.encode(message) == codec.encode_plainly(message)
+    assert codec.encode(message) == codec.encode_generated(message)
 
 
 def field(number: int, content: bytes) -> bytes:
-    return announced(number, len(content)) + content
+    return field_prefix(number, len(content)) + content
 
 
 #: Contents of messages that carry data: in order, out of order, twice, unknown, cut, any bytes.
@@ -72,16 +84,17 @@ CONTENTS = st.lists(
             [b"\x08\x01", b"\x10\x96\x01", b"\x20\x05", b"\x80\x01\x01", b"\x0d\0\0\0\0"]
         ),
         st.integers(0, 2**64 - 1).map(
-            lambda step: pb.EmbeddingBlock(step=step).SerializeToString()
+            lambda step: training_pb2.EmbeddingBlock(step=step).SerializeToString()
         ),
         st.binary(max_size=9).map(lambda content: field(3, content)),
+        st.binary(max_size=9).map(lambda content: field(2, content)),
         st.binary(max_size=3),
     ),
     max_size=5,
 ).map(b"".join)
 
 
-@given(st.sampled_from([11, 22, 23]), CONTENTS)
+@given(st.sampled_from([11, 22, 23, 25, 33]), CONTENTS)
 def test_what_comes_in_is_what_the_generated_code_would_find(entry: int, content: bytes) -> None:
     def found(decode: Callable[[bytes], Message]) -> Message | str:
         try:
@@ -89,13 +102,24 @@ def test_what_comes_in_is_what_the_generated_code_would_find(entry: int, content
         except ProtocolViolation as error:
             return str(error)
 
-    assert found(codec.decode) == found(codec.decode_plainly)
+    assert found(codec.decode) == found(codec.decode_generated)
 
 
-def test_data_that_come_are_not_copied() -> None:
-    encoded = codec.encode(EmbeddingBlock(1, 2, bytes(range(100))))
+@pytest.mark.parametrize(
+    "sent",
+    [
+        messages.EmbeddingBlock(1, 2, bytes(range(100))),
+        messages.GradientBlock(1, 2, bytes(range(100))),
+        messages.TestEmbeddingBlock(1, 2, bytes(range(100))),
+        messages.EvaluationEmbeddingBlock(2, bytes(range(100))),
+    ],
+    ids=lambda block: type(block).__name__,
+)
+def test_received_blocks_are_not_copied(sent: Block) -> None:
+    encoded = codec.encode(sent)
     block = codec.decode(encoded)
-    assert isinstance(block, EmbeddingBlock)
+    assert block == sent
+    assert isinstance(block, type(sent))
     assert isinstance(block.values, memoryview)
     assert block.values.obj is encoded
 
@@ -107,8 +131,8 @@ REQUESTS = st.builds(PredictionRequest, st.binary(max_size=200), st.none() | st.
 def test_a_request_comes_back_as_it_was(request: PredictionRequest) -> None:
     encoded = codec.encode_serving(request)
     assert codec.decode_serving(PredictionRequest, encoded) == request
-    assert codec.decode_serving_plainly(PredictionRequest, encoded) == request
-    plain = codec.encode_serving_plainly(request)
+    assert codec.decode_serving_generated(PredictionRequest, encoded) == request
+    plain = codec.encode_serving_generated(request)
     assert codec.decode_serving(PredictionRequest, plain) == request
     assert len(encoded) == len(plain)
     if request.group is None:
@@ -136,7 +160,7 @@ def test_a_request_that_comes_in_is_what_the_generated_code_would_find(content: 
         except ProtocolViolation as error:
             return str(error)
 
-    assert found(codec.decode_serving) == found(codec.decode_serving_plainly)
+    assert found(codec.decode_serving) == found(codec.decode_serving_generated)
 
 
 def test_the_limit_holds_for_requests() -> None:
@@ -177,10 +201,10 @@ def test_a_message_cut_short_is_another_message_or_a_violation(
     ("data", "says"),
     [
         (b"", "empty or unknown"),
-        (b"\xff", "no FLORIST message"),
-        (b"not a message", "no FLORIST message"),
-        (bytes((0x52, 0x02, 0x08, 0x07)), "step 7, which does not exist"),
-        (bytes((0x52, 0x00)), "step 0, which does not exist"),
+        (b"\xff", "malformed message"),
+        (b"not a message", "malformed message"),
+        (bytes((0x52, 0x02, 0x08, 0x07)), "unknown step 7"),
+        (bytes((0x52, 0x00)), "unknown step 0"),
         (bytes((0xFA, 0x07, 0x00)), "same release"),
     ],
 )

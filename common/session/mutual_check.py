@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 
 
-def exchange(channel: Channel, ours: M, check: Callable[[M], None]) -> M:
+def mutual_check(channel: Channel, ours: M, check: Callable[[M], None]) -> M:
     """Send `ours`, receive the peer's, and check it; the peer does the same.
 
     Where `check` fails here it is to fail there too. Each then reports it by itself: neither is
