@@ -32,6 +32,7 @@ lint: $(STAMP) check-protos
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	cd .typecheck && ../$(BIN)/lint-imports --config ../pyproject.toml
+	cd .typecheck && ../$(BIN)/lint-imports --config ../.importlinter-runtime.toml
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

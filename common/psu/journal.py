@@ -1,7 +1,7 @@
 """What one union has got done, on record, so that a later attempt need not do it again.
 
 Also what the peer has sent: an answer under our secret exponents is given for one set per step and
-no other, however often the peer asks. See docs/decisions/0004-going-on.md.
+no other, however often the peer asks. See docs/decisions/0004-resuming-a-union.md.
 """
 
 from __future__ import annotations
