@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from florist.common.audit.attack_tools.inferred_labels import cosines, surprises
+from florist.common.audit.attack_tools.nearest_neighbours import judged_uids
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
-from florist.common.audit.attacks_on_gradients import cosines, surprises
-from florist.common.audit.neighbours import judged_uids
-from florist.common.audit.spectral import points
+from florist.common.audit.attacks.spectral import points
 from florist.common.audit.view import PassiveView, lengths, quantiles
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.audit.attacks_on_gradients import inferred_labels
-from florist.common.audit.frames import standardised
+from florist.common.audit.attack_tools.embedding_frames import standardised
+from florist.common.audit.attack_tools.inferred_labels import inferred_labels
 
 if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, PassiveView, Ranks, Rows

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from florist.common.audit import statistics
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
-from florist.common.audit.spectral import spectral_auc
+from florist.common.audit.attacks.spectral import spectral_auc
 from florist.common.evaluation import metrics
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.data import PreprocessingSettings, Scaling

@@ -1,0 +1,1 @@
+"""The privacy audit: attacks on what a party sees, their statistics, and the self-audit."""

@@ -1,6 +1,7 @@
-"""Our own rows through the peer's eyes: all its attacks, with our own membership as the truth.
+"""Runs all attacks of the peer on our own rows, with our own membership as the truth.
 
-We do not know which UIDs the peer has, so all are scored, those too of which it would not ask.
+We do not know which UIDs the peer has, so all UIDs are scored, including those that the peer would
+not ask about.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from florist.common.audit.attack_registry import FEWER_EPOCHS
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.statistics import evaluate
 from florist.common.audit.view import ActiveStep, ActiveView, PassiveStep, PassiveView
@@ -34,51 +36,60 @@ V = TypeVar("V")
 def attack_as_peer(
     role: RoleName, sightings: Sequence[Sighting], own: npt.NDArray[np.bool_], samples: int
 ) -> list[AttackResult]:
-    """What the peer's attacks achieve on these rows.
+    """Return how well each of the peer's attacks does on these rows.
 
     Args:
-        role: ours.
+        role: our own role.
         sightings: what the peer saw; at least one.
-        own: for each UID of the union, whether it is ours, so that what we sent for it was real.
-        samples: of the bootstrap.
+        own: for each UID of the union, whether we have it, so that what we sent for it was real.
+        samples: bootstrap samples per interval.
     """
-    # Ranks among the UIDs seen: an attack's arrays are then as long as these are many.
+    # Attacks get ranks among the UIDs seen, so that their arrays are no longer than necessary.
     uids = np.unique(np.concatenate([sighting.ranks for sighting in sightings]))
     everyone = np.arange(len(uids))
-    places = [np.searchsorted(uids, sighting.ranks) for sighting in sightings]
+    ranks = [np.searchsorted(uids, sighting.ranks) for sighting in sightings]
     scores: Iterator[tuple[str, Floats]]
     if role == "active":
-        view = PassiveView(len(uids), everyone, _passive_steps(sightings, places))
+        view = PassiveView(len(uids), everyone, _passive_steps(sightings, ranks))
         scores = _scores(PASSIVE_ATTACKS, view)
     else:
         scores = _scores(
-            ACTIVE_ATTACKS, ActiveView(len(uids), everyone, _active_steps(sightings, places))
+            ACTIVE_ATTACKS, ActiveView(len(uids), everyone, _active_steps(sightings, ranks))
         )
     truth = own[uids]
     return [evaluate(name, turned(found, truth), truth, samples=samples) for name, found in scores]
 
 
+def remedy(role: RoleName, attack: str) -> str:
+    """Return the setting that we should change if this attack by the peer succeeds."""
+    attacks: Registry[Attack[PassiveView]] | Registry[Attack[ActiveView]] = (
+        PASSIVE_ATTACKS if role == "active" else ACTIVE_ATTACKS
+    )
+    # The record of another release may name an attack that this one lacks.
+    return attacks[attack].remedy if attack in attacks.names else FEWER_EPOCHS
+
+
 def turned(scores: Floats, is_real: npt.NDArray[np.bool_]) -> Floats:
-    """The scores, or their negatives, so that real UIDs have the higher ones.
+    """Return the scores or their negatives, so that real UIDs have the higher ones.
 
-    Which way an attack leans is a guess of its author's; a peer may have the better one.
+    The direction of an attack is its author's guess; the peer may guess better.
     """
-    leans_down = evaluate("", scores, is_real, samples=1).auc.value < 0.5
-    return -scores if leans_down else scores
+    is_inverted = evaluate("", scores, is_real, samples=1).auc.value < 0.5
+    return -scores if is_inverted else scores
 
 
-def _passive_steps(sightings: Sequence[Sighting], places: Sequence[Ranks]) -> list[PassiveStep]:
+def _passive_steps(sightings: Sequence[Sighting], ranks_seen: Sequence[Ranks]) -> list[PassiveStep]:
     return [
         PassiveStep(seen.epoch, ranks, seen.gradients, seen.embeddings)
-        for seen, ranks in zip(sightings, places, strict=True)
+        for seen, ranks in zip(sightings, ranks_seen, strict=True)
     ]
 
 
-def _active_steps(sightings: Sequence[Sighting], places: Sequence[Ranks]) -> list[ActiveStep]:
-    """Its labels are the peer's secret."""
+def _active_steps(sightings: Sequence[Sighting], ranks_seen: Sequence[Ranks]) -> list[ActiveStep]:
+    """Return the steps without labels, which only the peer knows."""
     return [
         ActiveStep(seen.epoch, ranks, seen.embeddings, np.full(len(ranks), np.nan, np.float32))
-        for seen, ranks in zip(sightings, places, strict=True)
+        for seen, ranks in zip(sightings, ranks_seen, strict=True)
     ]
 
 
@@ -86,6 +97,6 @@ def _scores(attacks: Registry[Attack[V]], view: V) -> Iterator[tuple[str, Floats
     for name in attacks.names:
         try:
             yield name, attacks[name].score(view)
-        except ValueError as error:  # numpy's for what has no solution, or too few rows
-            # No reason to lose a run; that the attack is missing can be seen.
-            log.warning("self-audit: the attack %s cannot be made here: %s", name, error)
+        except ValueError as error:  # from numpy, without a solution or with too few rows
+            # This must not end a run. The log shows that the attack is missing.
+            log.warning("self-audit: the attack %s cannot be computed: %s", name, error)

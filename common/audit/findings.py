@@ -1,7 +1,7 @@
-"""What a self-audit found: aggregates alone, judged by this party's limits, on file line by line.
+"""The findings of a self-audit: aggregates only, compared with this party's limits.
 
-Nothing here tells of single people or batches: figures are over `FEWEST` UIDs of each kind at
-least, rounded so that they do not tell how many there were of each.
+Nothing here reveals anything about single people or batches: every figure covers at least `FEWEST`
+UIDs of each kind, and is rounded so that it does not reveal how many there were of each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from florist.common.audit.statistics import Estimate
+from florist.common.audit.statistics import IntervalEstimate
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.audit import AuditSettings
 
@@ -21,57 +21,58 @@ if TYPE_CHECKING:
     from florist.common.audit.statistics import AttackResult
     from florist.common.core.roles import RoleName
 
-#: Raised when what is written changes so that an older reader would misread it.
+#: Increased when the file format changes such that an older reader would misread it.
 FORMAT = 1
 
-#: UIDs of each kind, real and synthetic, from which an AUC is told.
+#: The fewest UIDs of each kind, real and synthetic, for which an AUC is reported.
 FEWEST = 100
-#: The same for what is found at `FALSE_POSITIVES`: fewer allow no more than a few of these.
+#: The same for rates at `FALSE_POSITIVES`: with fewer UIDs this would allow only a few errors.
 FEWEST_FOR_RATES = 500
-#: The share of the others that an attacker may be wrong about.
+#: The false positive rate at which true positive rates are reported.
 FALSE_POSITIVES = 0.01
 
-#: What an audit looks at: the last batches before it, or some UIDs in all epochs.
+#: What an audit covers: the last batches before it, or a sample of UIDs in all epochs.
 Scope = Literal["batches", "epochs"]
 Verdict = Literal["fine", "warn", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How well an attack tells our real rows from our synthetic ones."""
+    """How well an attack distinguishes our real rows from our synthetic ones."""
 
     attack: str
-    #: Folded: 0.5 is chance.
-    auc: Estimate
-    #: The share found at `FALSE_POSITIVES`, real or synthetic, whichever is more; None for few.
-    tpr: Estimate | None
+    #: The folded AUC, where 0.5 is chance.
+    auc: IntervalEstimate
+    #: The share of UIDs found at `FALSE_POSITIVES`, real or synthetic, whichever is more. None if
+    #: there are too few UIDs.
+    tpr: IntervalEstimate | None
 
     @classmethod
     def of(cls, result: AttackResult) -> Finding | None:
-        """None where the attack scored too few UIDs to be told of."""
+        """Return the finding, or None if the attack scored too few UIDs."""
         fewest = min(result.real, result.synthetic)
         if fewest < FEWEST:
             return None
-        tells_rates = fewest >= FEWEST_FOR_RATES
+        has_rates = fewest >= FEWEST_FOR_RATES
         return cls(
             result.attack,
             _rounded(result.folded_auc),
-            _rounded(result.true_positive_rate(FALSE_POSITIVES)) if tells_rates else None,
+            _rounded(result.true_positive_rate(FALSE_POSITIVES)) if has_rates else None,
         )
 
 
-def shown(estimate: Estimate) -> str:
-    """With its interval: 0.53 (0.51-0.55)."""
+def shown(estimate: IntervalEstimate) -> str:
+    """Format a value with its interval, such as 0.53 (0.51-0.55)."""
     return f"{estimate.value:.2f} ({estimate.low:.2f}\N{EN DASH}{estimate.high:.2f})"
 
 
-def _rounded(estimate: Estimate) -> Estimate:
-    return Estimate(*(round(value, 4) for value in asdict(estimate).values()))
+def _rounded(estimate: IntervalEstimate) -> IntervalEstimate:
+    return IntervalEstimate(*(round(value, 4) for value in asdict(estimate).values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One audit: after how many steps, of what, and what each attack found."""
+    """One audit: the number of steps before it, what it covers, and the findings per attack."""
 
     step: int
     over: Scope
@@ -79,22 +80,22 @@ class Figures:
 
     @property
     def strongest(self) -> Finding | None:
-        """None if no attack could be judged."""
+        """The finding with the highest AUC, or None if there are no findings."""
         return max(self.findings, key=lambda finding: finding.auc.value, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """An attack that is above one of our limits, with all of its interval."""
+    """A finding whose whole interval is above one of our limits."""
 
     finding: Finding
-    estimate: Estimate
-    #: The setting under `audit`, and its value.
+    estimate: IntervalEstimate
+    #: The setting under `audit` and its value.
     key: str
     limit: float
 
     def __str__(self) -> str:
-        what = f"finds {shown(self.estimate)} of the people at {FALSE_POSITIVES:.0%} wrongly found"
+        what = f"finds {shown(self.estimate)} of the UIDs at {FALSE_POSITIVES:.0%} false positives"
         if self.estimate is self.finding.auc:
             what = f"AUC {shown(self.estimate)}"
         return f"{what}, above audit.{self.key} {self.limit:g}"
@@ -104,35 +105,35 @@ class Excess:
 class AuditRecord:
     """All audits of a run, in order."""
 
-    #: Ours; the attacker is the other one.
+    #: Our own role. The attacker is the other party.
     role: RoleName
     settings: AuditSettings
-    #: UIDs that were followed through all epochs.
+    #: The number of UIDs that are followed through all epochs.
     followed: int
     audits: list[Figures] = field(default_factory=list)
 
     @property
     def last(self) -> list[Figures]:
-        """The newest audit of each scope, of which that of all epochs comes first."""
+        """The newest audit of each scope; the one over all epochs comes first."""
         newest = {figures.over: figures for figures in self.audits if figures.findings}
         return [newest[scope] for scope in ("epochs", "batches") if scope in newest]
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the run."""
+        """The worst verdict of the run."""
         everything = [finding for figures in self.audits for finding in figures.findings]
         return verdict(everything, self.settings)
 
     def summary(self) -> dict[str, Any]:
-        """For `metrics.json`: the strongest attack of the newest audit, and the verdict."""
+        """Return the verdict and the strongest attack of the newest audit, for `metrics.json`."""
         found = self.last[0].strongest if self.last else None
         strongest = asdict(found) | {"step": self.last[0].step} if found else None
         return {"verdict": self.verdict, "strongest": strongest}
 
-    # -- on file: a header, then a line for each audit --
+    # The file holds a header line and then one line per audit.
 
-    def begin(self, path: Path) -> None:
-        """Write what is there so far."""
+    def save(self, path: Path) -> None:
+        """Write the header and all audits so far, replacing the file."""
         header = {
             "format": FORMAT,
             "role": self.role,
@@ -144,23 +145,23 @@ class AuditRecord:
 
     @staticmethod
     def append(figures: Figures, path: Path) -> None:
-        """Write one more."""
+        """Append one audit to the file."""
         with path.open("a", encoding="utf-8") as file:
             file.write(_line(asdict(figures)))
 
     @classmethod
     def load(cls, path: Path) -> AuditRecord:
-        """Read a record, also one that is being written.
+        """Read a record, even while it is being written.
 
         Raises:
-            ConfigurationError: it cannot be read, or not by this release.
+            ConfigurationError: the file cannot be read, is damaged, or has another format.
         """
         try:
             header, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
             facts = json.loads(header)
             if facts["format"] != FORMAT:
                 raise ConfigurationError(
-                    f"{path} is of format {facts['format']}, and this release reads {FORMAT}; read "
+                    f"{path} has format {facts['format']}, but this release reads {FORMAT}; read "
                     "it with the release that wrote it"
                 )
             # The last line may be half-written.
@@ -178,7 +179,7 @@ class AuditRecord:
 def excesses(
     findings: Iterable[Finding], settings: AuditSettings, then: Verdict
 ) -> Iterator[Excess]:
-    """Attacks above the limits that would make us `warn` or `stop`, the strongest first."""
+    """Yield the findings above our limits for `then`, the strongest attack first."""
     for finding in sorted(findings, key=lambda finding: -finding.auc.value):
         for name, estimate in (("above", finding.auc), ("tpr_above", finding.tpr)):
             limit = getattr(settings, f"{then}_{name}")
@@ -187,7 +188,7 @@ def excesses(
 
 
 def verdict(findings: Iterable[Finding], settings: AuditSettings) -> Verdict:
-    """The worst that the limits make of these."""
+    """Return the worst verdict that our limits give for these findings."""
     found = list(findings)
     worst: tuple[Verdict, ...] = ("stop", "warn")
     return next((then for then in worst if any(excesses(found, settings, then))), "fine")
@@ -203,8 +204,8 @@ def _figures(facts: dict[str, Any]) -> Figures:
     findings = [
         Finding(
             found["attack"],
-            Estimate(**found["auc"]),
-            None if found["tpr"] is None else Estimate(**found["tpr"]),
+            IntervalEstimate(**found["auc"]),
+            None if found["tpr"] is None else IntervalEstimate(**found["tpr"]),
         )
         for found in facts["findings"]
     ]

@@ -1,6 +1,7 @@
-"""What the peer saw of the UIDs that an audit follows, on file: for those who audit again later.
+"""The file that keeps what the peer saw of the followed UIDs, so that it can be audited again.
 
-Not secret from the peer, but made from people's data: the file is readable by its owner only.
+The content is no secret from the peer, but it is derived from personal data, so only the file's
+owner can read it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Raised when what is written changes so that an older reader would misread it.
+#: Increased when the file format changes such that an older reader would misread it.
 FORMAT = "1"
 
 
 def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> None:
-    """Write all rows, in the place of those before."""
+    """Write all sightings, replacing the file atomically."""
     lengths = [len(seen.ranks) for seen in sightings]
     content = save(
         {
@@ -45,25 +46,25 @@ def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> N
 
 
 def load_view(path: Path, union_sha256: str) -> list[Sighting]:
-    """Read what was kept.
+    """Read the sightings that `save_view` wrote.
 
     Raises:
-        ConfigurationError: nothing was kept, it is of another union, or cannot be read.
+        ConfigurationError: the file is missing, belongs to another union, or cannot be read.
     """
     try:
         with safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}
             if facts.get("format") != FORMAT:
-                raise ConfigurationError(f"{path} is not of a format that this release reads")
+                raise ConfigurationError(f"{path} has a format that this release cannot read")
             if facts.get("union_sha256") != union_sha256:
                 raise ConfigurationError(
-                    f"{path} is of another union than the alignment beside it; train again"
+                    f"{path} belongs to another union than the alignment; train again"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise ConfigurationError(
-            f"{path} is not there: what the peer saw was not kept; set audit.keep_view to true "
-            "before training"
+            f"{path} does not exist, because what the peer saw was not kept; set audit.keep_view "
+            "to true before training"
         ) from None
     except (OSError, SafetensorError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from None

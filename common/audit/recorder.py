@@ -1,7 +1,7 @@
-"""What the peer sees of us, kept as it crosses our own link: of some UIDs, and of some batches.
+"""Records what the peer sees of us, from the messages on our own link.
 
-UIDs that are followed are kept in all epochs, for what changes from one to the next; the last
-batches before an audit, for what can be read from a batch.
+A sample of UIDs is followed through all epochs, for attacks that compare epochs. The last batches
+before an audit are kept whole, for attacks on single batches.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
     Flags = npt.NDArray[np.bool_]
 
-#: Rows from which an attack can read what is common to a batch.
+#: The number of rows from which an attack can estimate what a batch has in common.
 ENOUGH = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sighting:
-    """Rows of one step, or of some that follow each other, as the peer saw them."""
+    """Rows of one step, or of several consecutive steps, as the peer saw them."""
 
-    #: The first one's, counted over all epochs.
+    #: The first step, counted over all epochs.
     step: int
     epoch: int
     ranks: Ranks
@@ -43,6 +43,7 @@ class Sighting:
     gradients: Rows
 
     def where(self, chosen: Flags) -> Sighting:
+        """Return the chosen rows only."""
         return replace(
             self,
             ranks=self.ranks[chosen],
@@ -53,7 +54,10 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The last batches before every `every`-th step: `rows` rows at most; none if `every` is 0."""
+    """The last batches before every `every`-th step, with at most `rows` rows in all.
+
+    The window is empty if `every` is 0.
+    """
 
     every: int
     rows: int
@@ -61,15 +65,16 @@ class Window:
 
     @property
     def batches(self) -> int:
+        """The number of batches that the window holds."""
         return min(max(self.rows // self.batch_size, 1), self.every)
 
     def holds(self, step: int) -> bool:
-        """Whether the step, counted from 0, is one of the last before an audit."""
+        """Return whether the step, counted from 0, is one of the last before an audit."""
         return self.every > 0 and -(step + 1) % self.every < self.batches
 
 
 class Recorder:
-    """Looks at all messages of a run, and keeps the rows that an audit needs."""
+    """Observes all messages of a run and keeps the rows that an audit needs."""
 
     def __init__(
         self, schedule: Schedule, wire: Wire, followed: Flags, window: Window, first_step: int = 0
@@ -84,66 +89,66 @@ class Recorder:
         self._begin(first_step, self._batch(first_step))
 
     def see(self, message: Message | Control) -> None:
-        """Take what is needed of a message; whether it is as it should be is for others to check.
+        """Record the rows of a message. Validating the message is left to its receiver.
 
         Raises:
-            ProtocolViolation: it holds what is no number.
+            ProtocolViolation: the message contains NaN or infinity.
         """
         if isinstance(message, EmbeddingBlock | GradientBlock):
             with self._lock:
                 self._see(message)
 
     def recent(self) -> list[Sighting]:
-        """The last batches, up to `Window.rows` rows."""
+        """Return the last batches, up to `Window.rows` rows."""
         with self._lock:
             return list(self._recent)
 
     def followed(self) -> list[Sighting]:
-        """The UIDs that are followed, in order; those of one step, where these are enough."""
+        """Return the rows of the followed UIDs, in order; steps with few rows are merged."""
         with self._lock:
             return list(merged(self._kept, min(ENOUGH, self._schedule.batch_size)))
 
     def _see(self, block: EmbeddingBlock | GradientBlock) -> None:
-        coming = self._coming[type(block)]
+        partial = self._partial[type(block)]
         rows, torn = divmod(len(block.values), self._wire.row_bytes)
-        is_next = (block.step, block.start) == (self._step, coming.seen)
-        if not is_next or torn or not 0 < rows <= len(self._ranks) - coming.seen:
+        is_next = (block.step, block.start) == (self._step, partial.seen)
+        if not is_next or torn or not 0 < rows <= len(self._ranks) - partial.seen:
             return
         sent = np.frombuffer(block.values, dtype=np.uint8).reshape(rows, -1)
-        coming.rows.append(sent[self._chosen[coming.seen : coming.seen + rows]])
-        coming.seen += rows
-        if all(kind.seen == len(self._ranks) for kind in self._coming.values()):
+        partial.rows.append(sent[self._chosen[partial.seen : partial.seen + rows]])
+        partial.seen += rows
+        if all(kind.seen == len(self._ranks) for kind in self._partial.values()):
             self._finish()
 
     def _finish(self) -> None:
-        """A step is whole: every embedding has its gradient."""
+        """Keep the rows of a complete step, in which every embedding has its gradient."""
         embeddings, gradients = self._decoded(EmbeddingBlock), self._decoded(GradientBlock)
-        places = np.flatnonzero(self._chosen)
+        chosen = np.flatnonzero(self._chosen)
         epoch = self._step // self._schedule.steps_per_epoch
-        sighting = Sighting(self._step, epoch, self._ranks[places], embeddings, gradients)
+        sighting = Sighting(self._step, epoch, self._ranks[chosen], embeddings, gradients)
         if self._window.holds(self._step):
-            self._recent.append(sighting.where(places < self._window.rows))
+            self._recent.append(sighting.where(chosen < self._window.rows))
             sighting = sighting.where(self._followed[sighting.ranks])
         if len(sighting.ranks):
             self._kept.append(sighting)
-        self._begin(self._step + 1, self._ahead)
+        self._begin(self._step + 1, self._next_ranks)
 
     def _decoded(self, kind: type[EmbeddingBlock | GradientBlock]) -> Rows:
-        rows = np.concatenate(self._coming[kind].rows)
+        rows = np.concatenate(self._partial[kind].rows)
         block = kind(self._step, 0, rows.tobytes())
         return self._wire.to_rows(block, self._step, 0, len(rows)).numpy()
 
     def _begin(self, step: int, ranks: Ranks) -> None:
         self._step = step
         self._ranks = ranks
-        # One ahead, as the feed is: a schedule has the order of one epoch at a time.
-        self._ahead = self._batch(step + 1)
+        # One step ahead, like the feed: a schedule holds the order of one epoch at a time.
+        self._next_ranks = self._batch(step + 1)
         self._chosen = self._followed[ranks]
         if self._window.holds(step):
             self._chosen = self._chosen | (np.arange(len(ranks)) < self._window.rows)
-        self._coming: dict[type[EmbeddingBlock | GradientBlock], _Coming] = {
-            EmbeddingBlock: _Coming(),
-            GradientBlock: _Coming(),
+        self._partial: dict[type[EmbeddingBlock | GradientBlock], _PartialStep] = {
+            EmbeddingBlock: _PartialStep(),
+            GradientBlock: _PartialStep(),
         }
 
     def _batch(self, step: int) -> Ranks:
@@ -153,32 +158,33 @@ class Recorder:
 
 
 @dataclass(slots=True)
-class _Coming:
-    """One kind of a step's blocks: rows that have come, and of these what is kept, as sent."""
+class _PartialStep:
+    """Blocks of one kind within a step: the rows seen so far, and the bytes of those to keep."""
 
     seen: int = 0
     rows: list[npt.NDArray[np.uint8]] = field(default_factory=list)
 
 
 def merged(sightings: Iterable[Sighting], enough: int) -> Iterator[Sighting]:
-    """Those of an epoch put together until they have `enough` rows.
+    """Merge consecutive sightings of an epoch until they have `enough` rows.
 
-    Of a few UIDs, each batch of a large union shows a handful, from which nothing can be read.
+    With a large union, each batch contains only a handful of the followed UIDs, which is too few
+    for an attack.
     """
     parts: list[Sighting] = []
     for sighting in sightings:
         if parts and parts[0].epoch != sighting.epoch:
-            yield _together(parts)
+            yield _concatenated(parts)
             parts = []
         parts.append(sighting)
         if sum(len(part.ranks) for part in parts) >= enough:
-            yield _together(parts)
+            yield _concatenated(parts)
             parts = []
     if parts:
-        yield _together(parts)
+        yield _concatenated(parts)
 
 
-def _together(parts: list[Sighting]) -> Sighting:
+def _concatenated(parts: list[Sighting]) -> Sighting:
     if len(parts) == 1:
         return parts[0]
     return replace(

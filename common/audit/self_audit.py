@@ -1,8 +1,8 @@
-"""The self-audit: while it trains, a party attacks what it sends, as its curious peer could.
+"""The self-audit: during training, a party attacks what it sends, as a curious peer could.
 
-It knows which of its rows are synthetic, so it knows how well an attack does. What it finds is
-judged by limits of its own, and stays with it: log lines, a record beside the run, the report. The
-run's own randomness is not touched.
+The party knows which of its rows are synthetic, so it knows how well each attack does. It compares
+the findings with its own limits and keeps them to itself: in its log, in a record in the run
+directory, and in its report. The audit does not use the run's own randomness.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import ThreadpoolController
 
-from florist.common.audit.attack_runner import attack_as_peer
+from florist.common.audit.attack_runner import attack_as_peer, remedy
 from florist.common.audit.audit_sample import followed_uids
 from florist.common.audit.findings import AuditRecord, Figures, Finding, excesses, shown
 from florist.common.audit.kept_view import save_view
@@ -39,39 +39,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.audit")
 
-#: Bootstrap samples of an interval: a rough one, between two steps.
+#: Bootstrap samples per interval. Few, since an audit runs between two training steps.
 SAMPLES = 50
-
-_LABELS = "agreement.training.labels (strategy label-random-pred tells least)"
-_STICKY = "agreement.training.sticky (true tells least)"
-_NOISE = "agreement.training.embedding_noise (more tells less)"
-#: Where to look, by our role and the attack; any other: fewer epochs.
-_REMEDIES = {
-    ("active", "spectral"): _LABELS,
-    ("active", "gradient-norm"): _LABELS,
-    ("active", "gradient-direction"): _LABELS,
-    ("active", "label-likelihood"): _LABELS,
-    ("active", "flips"): _STICKY,
-    ("passive", "spectral"): "agreement.training.features (strategy fea-sampling tells least)",
-    ("passive", "embedding-collision"): _NOISE,
-    ("passive", "embedding-twin"): _NOISE,
-    ("passive", "embedding-donor"): _NOISE,
-    ("passive", "embedding-drift"): _STICKY,
-}
-_ANY_REMEDY = "agreement.training.epochs (fewer tell less)"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """How to audit, and where to keep what is found; None keeps it in memory only."""
+    """How to audit, and where to write the findings; without a folder they stay in memory."""
 
     settings: AuditSettings
     folder: AuditFolder | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Beginning:
-    """Where a run stands when its audit begins."""
+class AuditedRun:
+    """The run to audit, as it is when the audit starts."""
 
     role: RoleName
     data: TrainingData
@@ -79,16 +61,18 @@ class Beginning:
     draws: SecretDraws
     first_step: int
     union_sha256: bytes
-    #: Whether it goes on with a run that was audited before.
+    #: Whether the run resumes one that may have been audited already.
     resumed: bool = False
 
 
-def begin_audit(plan: AuditPlan | None, run: Beginning) -> SelfAudit | None:
-    """The audit of a run, if there is to be one; that of a run before is forgotten.
+def start_audit(plan: AuditPlan | None, run: AuditedRun) -> SelfAudit | None:
+    """Return the audit of a run, or None if the run is not to be audited.
+
+    Deletes the audit of an earlier run, unless this run resumes it.
 
     Raises:
         ConfigurationError: the folder cannot be written.
-        StoppedByPolicy: an audit of this run ended it, and the limits are as they were.
+        StoppedByPolicy: an audit has already stopped this run, and still would.
     """
     if plan is None:
         return None
@@ -99,9 +83,9 @@ def begin_audit(plan: AuditPlan | None, run: Beginning) -> SelfAudit | None:
 
 
 class SelfAudit:
-    """Watches a run's channel, and attacks what it saw after some of the steps."""
+    """Watches a run's channel and regularly attacks what the peer has seen."""
 
-    def __init__(self, plan: AuditPlan, run: Beginning) -> None:
+    def __init__(self, plan: AuditPlan, run: AuditedRun) -> None:
         agreement, settings = run.data.agreement, plan.settings
         followed = followed_uids(run.role, run.data, run.draws, settings.rows)
         self.record = AuditRecord(run.role, settings, int(followed.sum()))
@@ -121,7 +105,7 @@ class SelfAudit:
             self._open(plan.folder)
 
     def _open(self, folder: AuditFolder) -> None:
-        """Go on with the record that is there: the run was resumed."""
+        """Continue the record of a resumed run, or start a new one."""
         before: list[Figures] = []
         with suppress(ConfigurationError):
             before = AuditRecord.load(folder.record).audits
@@ -130,17 +114,17 @@ class SelfAudit:
         self.record.audits.extend(a for a in before if a.step <= self._run.first_step)
         with _writing(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
-            self.record.begin(folder.record)
+            self.record.save(folder.record)
 
     def watch(self, channel: Channel) -> Channel:
-        """The same channel, seen."""
+        """Return a channel that behaves the same and records what the peer sees."""
         return ObservedChannel(channel, self._recorder.see)
 
     def after_step(self, done: int) -> None:
-        """Audit, if it is time to, after `done` steps of the run.
+        """Audit if an audit is due after `done` steps of the run.
 
         Raises:
-            StoppedByPolicy: the peer can tell more than our limits allow.
+            StoppedByPolicy: the peer can learn more than our limits allow.
         """
         if self._settings.every and done % self._settings.every == 0:
             self._audit(done, "batches", self._recorder.recent())
@@ -153,8 +137,9 @@ class SelfAudit:
 
     def _audit(self, done: int, over: Scope, sightings: Sequence[Sighting]) -> None:
         if not sightings:
-            return  # resumed just before
-        # Small matrices: threads would cost more than they save, above all if the peer is here too.
+            return  # the run was resumed just before
+        # The matrices are small: threads would cost more than they save, even more so if the peer
+        # runs on the same machine.
         with self._threads.limit(limits=1, user_api="blas"):
             results = attack_as_peer(self._run.role, sightings, self._own, SAMPLES)
         findings = tuple(found for found in map(Finding.of, results) if found)
@@ -163,21 +148,21 @@ class SelfAudit:
         if self._folder is not None:
             with _writing(self._folder.record):
                 self.record.append(figures, self._folder.record)
-        self._tell(figures)
+        self._log(figures)
         self._refuse_excess(figures)
 
     def _refuse_excess(self, figures: Figures) -> None:
         for excess in excesses(figures.findings, self._settings, "stop"):
-            raise StoppedByPolicy(self._sentence(figures, excess))
+            raise StoppedByPolicy(self._warning(figures, excess))
 
-    def _tell(self, figures: Figures) -> None:
+    def _log(self, figures: Figures) -> None:
         strongest = figures.strongest
         if strongest is None:
-            log.info("self-audit after step %s: too few rows to judge by", f"{figures.step:,}")
+            log.info("self-audit after step %s: too few rows for a result", f"{figures.step:,}")
             return
         excess = next(excesses(figures.findings, self._settings, "warn"), None)
         if excess is not None:
-            log.warning("%s", self._sentence(figures, excess), extra={"event": "self-audit"})
+            log.warning("%s", self._warning(figures, excess), extra={"event": "self-audit"})
             return
         log.info(
             "self-audit after step %s: strongest attack %s %s",
@@ -187,13 +172,12 @@ class SelfAudit:
             extra={"event": "self-audit"},
         )
 
-    def _sentence(self, figures: Figures, excess: Excess) -> str:
+    def _warning(self, figures: Figures, excess: Excess) -> str:
         attack = excess.finding.attack
         what = "labels" if self._run.role == "active" else "features"
         return (
-            f"self-audit after step {figures.step:,}: what we send tells our real {what} from the "
-            f"synthetic ones: {attack}, {excess}; look at "
-            f"{_REMEDIES.get((self._run.role, attack), _ANY_REMEDY)}"
+            f"self-audit after step {figures.step:,}: the peer can distinguish our real {what} "
+            f"from synthetic ones: {attack}, {excess}; see {remedy(self._run.role, attack)}"
         )
 
 
@@ -203,6 +187,6 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror or error}; make room or mend the "
+            f"{path} cannot be written: {error.strerror or error}; free disk space or fix the "
             "permissions, and start again"
         ) from None

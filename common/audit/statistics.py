@@ -1,8 +1,8 @@
-"""How well scores tell real from synthetic: AUC and true positive rates, with intervals.
+"""How well scores separate real from synthetic UIDs: AUC and true positive rates, with intervals.
 
-Intervals are those of a bootstrap that draws UIDs anew, the real and the synthetic ones apart. For
-them, not for the figures, neighbouring scores count as equal if there are many, except at both
-ends. Among equal scores both kinds come at an even pace, as if an attacker chose at random.
+Intervals come from a bootstrap that resamples real and synthetic UIDs separately. For the
+intervals only, neighbouring scores are grouped if there are many, except at both ends. Equal scores
+count as if they were in random order.
 """
 
 from __future__ import annotations
@@ -20,55 +20,56 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Counts = npt.NDArray[np.int64]
 
-#: False positive rates at which true positives are counted.
+#: False positive rates at which true positive rates are computed.
 FALSE_POSITIVE_RATES = (0.01, 0.001)
 
 #: The share of bootstrap samples that an interval covers.
 CONFIDENCE = 0.95
 
-#: Scores that the bootstrap tells apart: this many UIDs at each end, and this many groups between.
+#: The bootstrap distinguishes this many UIDs at each end, and this many groups in between.
 _ENDS, _GROUPS = 500, 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A figure and its confidence interval."""
+class IntervalEstimate:
+    """A value and its confidence interval."""
 
     value: float
     low: float
     high: float
 
     @property
-    def folded(self) -> Estimate:
-        """That of max(x, 1 - x): an attacker may turn its scores round."""
+    def folded(self) -> IntervalEstimate:
+        """The estimate of max(x, 1 - x), since an attacker may invert its scores."""
         value = max(self.value, 1 - self.value)
         ends = max(self.low, 1 - self.low), max(self.high, 1 - self.high)
         low = 0.5 if self.low <= 0.5 <= self.high else min(ends)
-        return Estimate(value, low, max(ends))
+        return IntervalEstimate(value, low, max(ends))
 
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """What an attack achieves. All figures are NaN unless it scored UIDs of both kinds."""
+    """How well an attack does. All values are NaN unless it scored UIDs of both kinds."""
 
     attack: str
-    #: UIDs of each kind that have a score.
+    #: The number of UIDs of each kind that have a score.
     real: int
     synthetic: int
-    #: Probability that a real UID scores higher than a synthetic one; not folded.
-    auc: Estimate
-    #: By false positive rate: the share of real UIDs found by the highest scores, if so many of the
-    #: synthetic ones are taken for real.
-    finds_real: Mapping[float, Estimate]
-    #: The other way round, by the lowest scores.
-    finds_synthetic: Mapping[float, Estimate]
+    #: The probability that a real UID scores higher than a synthetic one; not folded.
+    auc: IntervalEstimate
+    #: By false positive rate: the share of real UIDs found by the highest scores, while this share
+    #: of the synthetic ones is taken for real.
+    finds_real: Mapping[float, IntervalEstimate]
+    #: The same for synthetic UIDs, found by the lowest scores.
+    finds_synthetic: Mapping[float, IntervalEstimate]
 
     @property
-    def folded_auc(self) -> Estimate:
+    def folded_auc(self) -> IntervalEstimate:
+        """The AUC folded at 0.5: max(AUC, 1 - AUC)."""
         return self.auc.folded
 
-    def true_positive_rate(self, rate: float) -> Estimate:
-        """The higher of both directions at this false positive rate."""
+    def true_positive_rate(self, rate: float) -> IntervalEstimate:
+        """Return the higher of the two directions at this false positive rate."""
         return max(self.finds_real[rate], self.finds_synthetic[rate], key=lambda e: e.value)
 
 
@@ -80,13 +81,20 @@ def evaluate(
     samples: int = 1000,
     seed: int = 0,
 ) -> AttackResult:
-    """Compare scores, higher for real, with the truth. UIDs whose score is NaN are left out.
+    """Compare scores, which are higher for real UIDs, with the truth. NaN scores are left out.
+
+    Args:
+        attack: the attack's name, for the result.
+        scores: one per UID.
+        is_real: one per UID.
+        samples: the number of bootstrap samples.
+        seed: the seed of the bootstrap.
 
     Raises:
-        ValueError: the two are not of one length.
+        ValueError: `scores` and `is_real` differ in length.
     """
     if scores.shape != is_real.shape or scores.ndim != 1:
-        raise ValueError(f"scores {scores.shape} and truth {is_real.shape} do not fit")
+        raise ValueError(f"shapes of scores {scores.shape} and truth {is_real.shape} differ")
     scored = ~np.isnan(scores)
     values, truth = scores[scored], is_real[scored]
     levels, level = np.unique(values, return_inverse=True)
@@ -102,7 +110,9 @@ def evaluate(
         drawn = _figures(*(_redrawn(random, count, samples) for count in _grouped(*counts)))
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
-    estimates = [Estimate(*map(float, row)) for row in zip(figures[0], low, high, strict=True)]
+    estimates = [
+        IntervalEstimate(*map(float, row)) for row in zip(figures[0], low, high, strict=True)
+    ]
     rates = FALSE_POSITIVE_RATES
     return AttackResult(
         attack,
@@ -121,10 +131,10 @@ def _folded_auc(result: AttackResult) -> float:
 def strongest(
     results: Iterable[AttackResult], figure: Callable[[AttackResult], float] = _folded_auc
 ) -> AttackResult:
-    """The one with the highest figure; those that could not be judged do not count.
+    """Return the result with the highest `figure`, ignoring those for which it is NaN.
 
     Raises:
-        ValueError: none could.
+        ValueError: it is NaN for all results.
     """
     judged = [result for result in results if not np.isnan(figure(result))]
     if not judged:
@@ -133,7 +143,7 @@ def strongest(
 
 
 def _figures(real: Counts, synthetic: Counts) -> Floats:
-    """All figures of each sample, from its numbers of UIDs at each score, by rising score."""
+    """Return all figures of each sample, given its counts of UIDs by rising score."""
     columns = [_aucs(real, synthetic)]
     columns += [_rates(real[:, ::-1], synthetic[:, ::-1], rate) for rate in FALSE_POSITIVE_RATES]
     columns += [_rates(synthetic, real, rate) for rate in FALSE_POSITIVE_RATES]
@@ -147,13 +157,13 @@ def _aucs(real: Counts, synthetic: Counts) -> Floats:
 
 
 def _rates(wanted: Counts, others: Counts, rate: float) -> Floats:
-    """Share of `wanted` before more than `rate` of `others`, the first score first.
+    """Return the share of `wanted` found before more than `rate` of `others`, from the first score.
 
-    Within one score both come at an even pace.
+    Within one score the two kinds are interpolated linearly.
     """
     found = np.pad(wanted.cumsum(axis=1), ((0, 0), (1, 0)))
     wrong = np.pad(others.cumsum(axis=1), ((0, 0), (1, 0)))
-    allowed = rate * wrong[:, -1] + 1e-9  # whole numbers must not be missed by rounding
+    allowed = rate * wrong[:, -1] + 1e-9  # rounding must not miss whole numbers
     last = (wrong <= allowed[:, None]).sum(axis=1) - 1
     at = np.arange(len(found))
     step = (allowed - wrong[at, last]) / (wrong[at, last + 1] - wrong[at, last])
@@ -162,19 +172,19 @@ def _rates(wanted: Counts, others: Counts, rate: float) -> Floats:
 
 
 def _redrawn(random: np.random.Generator, counts: Counts, samples: int) -> Counts:
-    """As many UIDs as before, each drawn anew from all: how many are at each score, by sample."""
+    """Return, per bootstrap sample, the counts of UIDs at each score."""
     return random.multinomial(counts.sum(), counts / counts.sum(), size=samples)
 
 
 def _grouped(real: Counts, synthetic: Counts) -> tuple[Counts, Counts]:
-    """The numbers of UIDs at each score, with neighbouring scores taken together between the ends.
+    """Return the counts at each score, with neighbouring scores between the ends grouped.
 
-    In a group are so few that where a rate falls within it does not matter.
+    Groups are so small that it does not matter where within a group a rate falls.
     """
     both = real + synthetic
     before = both.cumsum() - both
     inner = both.sum() - 2 * _ENDS
-    # Of the UIDs before a score, how many groups are full.
+    # The number of groups that the UIDs before a score fill.
     group = np.clip((before - _ENDS) / max(inner, 1), 0, 1) * _GROUPS // 1
     outside = (before < _ENDS) | (before >= _ENDS + inner)
     starts = np.flatnonzero(outside | (np.diff(group, prepend=-1) != 0))

@@ -1,7 +1,7 @@
-"""What a party saw of its peer, step by step over all epochs: all that an attack has to go by.
+"""What a party saw of its peer, step by step over all epochs: the input of an attack.
 
-UIDs are ranks in the union. An attack asks, for each UID of the attacker's own, whether the peer's
-data were real, which they are if the peer has this UID too.
+UIDs are given by their ranks in the union. For each UID that the attacker has, an attack asks
+whether the peer's data were real, which is the case if the peer has this UID too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PassiveStep:
-    """One batch as the passive party saw it: what came, and what it had sent, row by row."""
+    """One batch as the passive party saw it: gradients received and embeddings sent, by row."""
 
     epoch: int
     ranks: Ranks
@@ -40,31 +40,37 @@ class PassiveStep:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ActiveStep:
-    """One batch as the active party saw it: what came, and its own labels, row by row."""
+    """One batch as the active party saw it: embeddings received and its own labels, by row."""
 
     epoch: int
     ranks: Ranks
     embeddings: Rows
-    #: NaN where a label is synthetic and not kept.
+    #: NaN where the label is synthetic and was not kept.
     labels: Rows
 
 
-class Step(Protocol):
+class StepView(Protocol):
+    """What the views of both parties have in common: the epoch and the UIDs of a batch."""
+
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """The epoch, counted from 0."""
+
     @property
-    def ranks(self) -> Ranks: ...
+    def ranks(self) -> Ranks:
+        """The rank of each row in the union."""
 
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=StepView)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class View(Generic[S]):
-    """All steps in order; a UID comes at most once in an epoch.
+    """All steps in order. A UID occurs at most once per epoch.
 
-    `uids` are those to score, ascending: the attacker's own. Others are known to be the peer's. A
-    party that audits what it sends does not know which UIDs its peer has, and takes all.
+    `uids` are the UIDs to score, in ascending order: those that the attacker has. The others are
+    known to be the peer's alone. A party that audits what it sends does not know which UIDs its
+    peer has, so it scores all of them.
     """
 
     union_size: int
@@ -72,21 +78,21 @@ class View(Generic[S]):
     steps: Sequence[S]
 
     def is_own(self) -> npt.NDArray[np.bool_]:
-        """For each UID of the union, whether it is one of `uids`."""
+        """Return, for each UID of the union, whether it is one of `uids`."""
         own = np.zeros(self.union_size, dtype=np.bool_)
         own[self.uids] = True
         return own
 
     def epochs(self) -> Iterator[list[S]]:
-        """The steps of one epoch after the other."""
+        """Yield the steps of each epoch."""
         for _, steps in groupby(self.steps, key=lambda step: step.epoch):
             yield list(steps)
 
     def means(self, seen: Iterable[tuple[Ranks, npt.NDArray[np.floating]]]) -> Floats:
-        """For each of `uids` the mean of the values seen with it; NaN where there was none.
+        """Return the mean of all values seen for each of `uids`; NaN where there was none.
 
         Args:
-            seen: ranks, none of them twice, and a finite value for each; any number of times.
+            seen: any number of pairs of distinct ranks and a finite value for each rank.
         """
         total = np.zeros(self.union_size)
         count = np.zeros(self.union_size, dtype=np.int64)
@@ -98,7 +104,11 @@ class View(Generic[S]):
         return mean[self.uids]
 
     def changes(self, seen: Iterable[tuple[Ranks, npt.NDArray[np.floating]]]) -> Floats:
-        """As `means`, the last value less the first one; NaN where there were not two."""
+        """Return the last value minus the first one for each of `uids`; NaN with fewer than two.
+
+        Args:
+            seen: as in `means`.
+        """
         first = np.full(self.union_size, np.nan)
         change = np.full(self.union_size, np.nan)
         for ranks, values in seen:
@@ -109,32 +119,40 @@ class View(Generic[S]):
 
 
 class PassiveView(View[PassiveStep]):
-    """The passive party attacks: were the labels of its own UIDs real?"""
+    """The view of the passive party, which asks whether the labels of its own UIDs are real."""
 
     __slots__ = ()
 
 
 class ActiveView(View[ActiveStep]):
-    """The active party attacks: were the features of its own UIDs real?"""
+    """The view of the active party, which asks whether the features of its own UIDs are real."""
 
     __slots__ = ()
 
 
+def concatenated(steps: Sequence[ActiveStep]) -> tuple[Ranks, Rows]:
+    """Return the ranks and embeddings of several steps."""
+    return (
+        np.concatenate([step.ranks for step in steps]),
+        np.concatenate([step.embeddings for step in steps]).astype(np.float32),
+    )
+
+
 def relative(values: Floats) -> Floats:
-    """In units of their mean, so that batches and epochs of different scale can be averaged."""
+    """Divide by the mean, so that batches and epochs of different scale can be averaged."""
     mean = values.mean() if len(values) else 0.0
     return values / mean if mean > 0 else np.zeros_like(values)
 
 
 def quantiles(values: Floats) -> Floats:
-    """Where each stands among them, from 0 to 1, equals alike: comparable whatever their scale."""
+    """Return the quantile of each value among all, from 0 to 1; equal values get the same one."""
     _, level, counts = np.unique(values, return_inverse=True, return_counts=True)
     middles = counts.cumsum() - counts / 2
     return middles[level] / max(len(values), 1)
 
 
 def lengths(rows: npt.NDArray[np.floating]) -> Floats:
-    """Of each row, which may be in any precision."""
+    """Return the Euclidean length of each row, computed in float64."""
     found: Floats = np.linalg.norm(rows.astype(np.float64), axis=1)
     return found
 
@@ -142,7 +160,7 @@ def lengths(rows: npt.NDArray[np.floating]) -> Floats:
 def passive_view(
     records: Iterable[Record], schedule: Schedule, wire: Wire, uids: Ranks
 ) -> PassiveView:
-    """From what crossed a link, recorded on either side of it."""
+    """Build the view from the messages of a link, recorded on either side."""
     steps = [
         PassiveStep(whole.epoch, whole.ranks, whole.gradients, whole.embeddings)
         for whole in _exchanges(records, schedule, wire)
@@ -157,12 +175,15 @@ def active_view(
     uids: Ranks,
     labels: npt.NDArray[np.integer],
 ) -> ActiveView:
-    """From what crossed a link, recorded on either side of it; `labels` are those of `uids`."""
+    """Build the view from the messages of a link, recorded on either side.
+
+    `labels` are those of `uids`.
+    """
     return as_active(passive_view(records, schedule, wire, uids), uids, labels)
 
 
 def as_active(view: PassiveView, uids: Ranks, labels: npt.NDArray[np.integer]) -> ActiveView:
-    """What the active party saw in the same steps; embeddings are in memory once."""
+    """Return what the active party saw in the same steps, sharing the embeddings in memory."""
     label_of = np.full(view.union_size, np.nan, dtype=np.float32)
     label_of[uids] = labels
     steps = [
@@ -174,7 +195,7 @@ def as_active(view: PassiveView, uids: Ranks, labels: npt.NDArray[np.integer]) -
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Exchange:
-    """A batch of which every embedding was answered by its gradient."""
+    """A batch for which every embedding was answered by its gradient."""
 
     epoch: int
     ranks: Ranks

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from florist.common.audit.findings import AuditRecord, Figures, Finding, Scope, Verdict
-    from florist.common.audit.statistics import Estimate
+    from florist.common.audit.statistics import IntervalEstimate
     from florist.common.reports.html import Html
     from florist.common.settings.audit import AuditSettings
 
@@ -50,7 +50,7 @@ def mark(finding: Finding, settings: AuditSettings) -> str:
     return f"{MARKS[judged]} {keys}"
 
 
-def _percent(estimate: Estimate | None) -> str:
+def _percent(estimate: IntervalEstimate | None) -> str:
     if estimate is None:
         return "\N{EN DASH}"
     low, high = 100 * estimate.low, 100 * estimate.high

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from florist.common.audit.self_audit import Beginning, begin_audit
+from florist.common.audit.self_audit import AuditedRun, start_audit
 from florist.common.core import allocator as freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.synthetic.secret_draws import SecretDraws
@@ -109,9 +109,9 @@ def train_with_peer(
         agreement.batch_size,
         agreement.epochs,
     )
-    audit = begin_audit(
+    audit = start_audit(
         run_setup.audit,
-        Beginning(
+        AuditedRun(
             role,
             half_setup.data,
             schedule,

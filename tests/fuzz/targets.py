@@ -344,7 +344,7 @@ def _small_files(folder: Path) -> Iterable[Target]:
 
     yield _damaging("journal", folder / "union" / "journal.json", going_on)
     record = folder / "audit.jsonl"
-    AuditRecord("active", AuditSettings(), 3).begin(record)
+    AuditRecord("active", AuditSettings(), 3).save(record)
     yield _damaging("audit", record, lambda: AuditRecord.load(record))
     learned = folder / "preprocessing"
     known = NumberRange(column="age", minimum=0.0, maximum=9.0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from florist.common.audit.findings import AuditRecord, Figures, Finding
-from florist.common.audit.statistics import Estimate
+from florist.common.audit.statistics import IntervalEstimate
 from florist.common.observability.status import About, Status
 from florist.common.settings.audit import AuditSettings
 from florist.common.synthetic.secret_draws import SecretDraws
@@ -46,7 +46,7 @@ def busy_status() -> Iterator[Status]:
     """A status in which everything has a value."""
     record = AuditRecord("active", AuditSettings(stop_above=0.9), 100)
     record.audits.append(
-        Figures(10, "epochs", (Finding("spectral", Estimate(0.55, 0.53, 0.57), None),))
+        Figures(10, "epochs", (Finding("spectral", IntervalEstimate(0.55, 0.53, 0.57), None),))
     )
     run = make_run()
     run.history.rows = 110

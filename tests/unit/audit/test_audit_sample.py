@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from florist.common.audit import audit_sample as following
+from florist.common.audit import audit_sample
 from florist.common.audit.audit_sample import followed_uids
 from florist.common.data.features import Features
 from florist.common.psu.alignment import Sizes
@@ -36,7 +36,7 @@ def parts(strategy: FeatureStrategyName = "fea-sampling") -> TrainingData:
 def test_copies_are_followed_with_their_originals(
     monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr(following, "_BLOCK", block)
+    monkeypatch.setattr(audit_sample, "_BLOCK", block)
     followed = followed_uids("passive", parts(), DRAWS, rows=1000)
     row_of_rank = parts().train.membership.row_of_rank
     donors = FeaSampling(DRAWS, OWN).donors(np.arange(UNION), 0)

@@ -18,7 +18,7 @@ from florist.common.audit.findings import (
     shown,
     verdict,
 )
-from florist.common.audit.statistics import Estimate, evaluate
+from florist.common.audit.statistics import IntervalEstimate, evaluate
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
 from florist.common.settings.audit import AuditSettings
 
@@ -29,8 +29,8 @@ NONE = AuditSettings(warn_above=None, warn_tpr_above=None)
 
 
 def finding(auc: float, *, low: float, tpr: float | None = None, attack: str = "flips") -> Finding:
-    rate = None if tpr is None else Estimate(tpr, tpr - 0.01, tpr + 0.01)
-    return Finding(attack, Estimate(auc, low, 1.0), rate)
+    rate = None if tpr is None else IntervalEstimate(tpr, tpr - 0.01, tpr + 0.01)
+    return Finding(attack, IntervalEstimate(auc, low, 1.0), rate)
 
 
 def found(real: int, synthetic: int, shift: float = 0.0) -> Finding | None:
@@ -97,7 +97,7 @@ def test_the_strongest_excess_comes_first_and_names_its_setting() -> None:
 
 
 def test_a_figure_is_shown_with_its_interval() -> None:
-    assert shown(Estimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
+    assert shown(IntervalEstimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
 
 
 def record() -> AuditRecord:
@@ -115,7 +115,7 @@ def record() -> AuditRecord:
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     path, whole = tmp_path / "audit.jsonl", record()
-    AuditRecord("active", whole.settings, 480, whole.audits[:1]).begin(path)
+    AuditRecord("active", whole.settings, 480, whole.audits[:1]).save(path)
     for figures in whole.audits[1:]:
         AuditRecord.append(figures, path)
     assert AuditRecord.load(path) == whole
@@ -147,7 +147,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
 
 def test_a_record_of_a_later_release_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    record().begin(path)
+    record().save(path)
     facts = json.loads(path.read_text().splitlines()[0]) | {"format": 99}
     path.write_text(json.dumps(facts) + "\n")
     with pytest.raises(ConfigurationError, match="format 99"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florist.common.audit.spectral import outlyingness, spectral, spectral_auc
+from florist.common.audit.attacks.spectral import outlyingness, spectral, spectral_auc
 from florist.common.audit.statistics import evaluate
 from florist.common.evaluation.metrics import auc
 from tests.unit.audit.views import active, half_real, passive, tells_nothing

@@ -14,7 +14,7 @@ from florist.common.audit import statistics
 from florist.common.audit.statistics import (
     FALSE_POSITIVE_RATES,
     AttackResult,
-    Estimate,
+    IntervalEstimate,
     evaluate,
     strongest,
 )
@@ -82,14 +82,14 @@ def test_whole_numbers_of_false_positives_are_allowed() -> None:
 
 def test_equal_scores_are_chance() -> None:
     result = evaluate("any", np.zeros(50), np.arange(50) < 20, samples=20)
-    assert result.auc == Estimate(0.5, 0.5, 0.5)
+    assert result.auc == IntervalEstimate(0.5, 0.5, 0.5)
     assert result.true_positive_rate(0.01).value == pytest.approx(0.01)
 
 
 def test_perfect_scores() -> None:
     is_real = np.arange(300) < 100
     result = evaluate("any", is_real.astype(float), is_real)
-    assert result.auc == result.folded_auc == Estimate(1, 1, 1)
+    assert result.auc == result.folded_auc == IntervalEstimate(1, 1, 1)
     assert result.finds_real[0.001].low == result.finds_synthetic[0.001].low == pytest.approx(1)
 
 
@@ -141,12 +141,12 @@ def test_grouping_loses_no_uid(rows: list[tuple[bool, float]], ends: int, groups
 @pytest.mark.parametrize(
     ("plain", "folded"),
     [
-        (Estimate(0.7, 0.6, 0.8), (0.7, 0.6, 0.8)),
-        (Estimate(0.3, 0.2, 0.4), (0.7, 0.6, 0.8)),
-        (Estimate(0.49, 0.4, 0.52), (0.51, 0.5, 0.6)),
+        (IntervalEstimate(0.7, 0.6, 0.8), (0.7, 0.6, 0.8)),
+        (IntervalEstimate(0.3, 0.2, 0.4), (0.7, 0.6, 0.8)),
+        (IntervalEstimate(0.49, 0.4, 0.52), (0.51, 0.5, 0.6)),
     ],
 )
-def test_folding(plain: Estimate, folded: tuple[float, float, float]) -> None:
+def test_folding(plain: IntervalEstimate, folded: tuple[float, float, float]) -> None:
     found = plain.folded
     assert (found.value, found.low, found.high) == pytest.approx(folded)
 
@@ -179,5 +179,5 @@ def test_the_strongest_may_be_one_to_turn_round() -> None:
 
 
 def test_lengths_must_agree() -> None:
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="differ"):
         evaluate("any", np.ones(3), np.ones(4, dtype=bool))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.common.audit.findings import AuditRecord, Figures, Finding
-from florist.common.audit.statistics import Estimate
+from florist.common.audit.statistics import IntervalEstimate
 from florist.common.core.errors import PeerLost
 from florist.common.observability.log_tail import LINES, WIDTH, LogTail
 from florist.common.observability.status import Status
@@ -168,7 +168,7 @@ def test_a_passive_party_has_the_losses_of_epochs() -> None:
 
 
 def found(attack: str, auc: float) -> Finding:
-    return Finding(attack, Estimate(auc, auc - 0.01, auc + 0.01), None)
+    return Finding(attack, IntervalEstimate(auc, auc - 0.01, auc + 0.01), None)
 
 
 def test_the_self_audit_is_that_of_its_record() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from florist.common.audit.findings import AuditRecord, Figures, Finding
-from florist.common.audit.statistics import Estimate
+from florist.common.audit.statistics import IntervalEstimate
 from florist.common.reports.audit_report import SCOPES
 from florist.common.reports.training_report import (
     SMOOTHED_POINTS,
@@ -78,7 +78,9 @@ ACTIVE = Report(
             Figures(50 * number, over, (Finding("spectral", auc, None), Finding("flips", auc, tpr)))
             for number in range(1, 300)
             for over in SCOPES
-            for auc, tpr in [(Estimate(0.53, 0.51, 0.55), Estimate(0.123, 0.101, 0.15))]
+            for auc, tpr in [
+                (IntervalEstimate(0.53, 0.51, 0.55), IntervalEstimate(0.123, 0.101, 0.15))
+            ]
         ],
     ),
 )

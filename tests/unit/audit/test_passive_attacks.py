@@ -8,16 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from florist.common.audit.attack_tools.inferred_labels import cosines, inferred_labels
 from florist.common.audit.attacks import PASSIVE_ATTACKS
-from florist.common.audit.attacks_on_gradients import (
-    cosines,
-    flips,
-    gradient_direction,
-    gradient_norm,
-    inferred_labels,
-    label_likelihood,
-    memorisation,
-)
+from florist.common.audit.attacks.flips import flips
+from florist.common.audit.attacks.gradient_direction import gradient_direction
+from florist.common.audit.attacks.gradient_norm import gradient_norm
+from florist.common.audit.attacks.label_likelihood import inferred_label_likelihood
+from florist.common.audit.attacks.memorisation import label_memorisation
 from florist.common.audit.statistics import evaluate
 from tests.unit.audit.views import BATCH, half_real, in_float16, passive, tells_nothing
 
@@ -114,7 +111,7 @@ def test_likelihood_finds_labels_that_ignore_the_features() -> None:
     turning = np.stack([features, features[:, ::-1], -features])  # each epoch has its own
     uids = np.arange(0, SIZE, 3)
     view = passive(gradients_of(repeated(labels)), turning, uids)
-    result = evaluate("label-likelihood", label_likelihood(view), is_real[uids])
+    result = evaluate("label-likelihood", inferred_label_likelihood(view), is_real[uids])
     assert result.real + result.synthetic == len(uids)
     assert result.auc.low > 0.55
 
@@ -124,9 +121,11 @@ def test_memorisation_finds_labels_that_surprise_less_and_less() -> None:
     labels = repeated(drawn_labels())
     learned = np.where(is_real, 1, 0) * np.array([[0.0], [0.3], [0.6]])
     predictions = 0.3 + learned * (labels - 0.3)
-    result = evaluate("any", memorisation(passive(gradients_of(labels, predictions))), is_real)
+    result = evaluate(
+        "any", label_memorisation(passive(gradients_of(labels, predictions))), is_real
+    )
     assert result.auc.low > 0.8
-    assert np.isnan(memorisation(passive(gradients_of(labels[:1])))).all()
+    assert np.isnan(label_memorisation(passive(gradients_of(labels[:1])))).all()
 
 
 def test_likelihood_counts_against_the_frequency_of_a_label() -> None:
@@ -134,7 +133,7 @@ def test_likelihood_counts_against_the_frequency_of_a_label() -> None:
     features = np.random.default_rng(5).normal(size=(SIZE, 3))
     labels = (features[:, 0] > 1).astype(float)
     view = passive(gradients_of(repeated(labels)), np.tile(features, (EPOCHS, 1, 1)))
-    scores = label_likelihood(view)
+    scores = inferred_label_likelihood(view)
     assert scores[labels == 1].mean() > scores[labels == 0].mean() > 0
 
 
@@ -158,4 +157,4 @@ def test_a_run_may_break_off(name: str) -> None:
 
 def test_likelihood_needs_both_labels() -> None:
     view = passive(gradients_of(np.zeros((1, 50))))
-    assert np.isnan(label_likelihood(view)).all()
+    assert np.isnan(inferred_label_likelihood(view)).all()

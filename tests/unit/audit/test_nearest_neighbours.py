@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from florist.common.audit import frames, neighbours
-from florist.common.audit.frames import all_epochs, one_epoch, standardised
-from florist.common.audit.neighbours import PARTS, isolation, nearest_distances
+from florist.common.audit.attack_tools import embedding_frames, nearest_neighbours
+from florist.common.audit.attack_tools.embedding_frames import all_epochs, one_epoch, standardised
+from florist.common.audit.attack_tools.nearest_neighbours import PARTS, isolation, nearest_distances
 from florist.common.audit.view import ActiveStep
 from tests.unit.audit.views import active
 
 
 @pytest.mark.parametrize("block", [1, 100, 2**20])
 def test_nearest_by_comparing_all(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "_BLOCK", block)
+    monkeypatch.setattr(nearest_neighbours, "_BLOCK", block)
     points = np.random.default_rng(0).normal(50, 1, size=(80, 4)).astype(np.float32)
     points[70] = points[3]
     chosen, others = np.array([3, 70, 0, 12, 79]), np.arange(2, 78)
@@ -57,7 +57,7 @@ def test_rows_are_standardised_and_dead_dimensions_stay_away() -> None:
 
 
 def test_weights_that_change_within_an_epoch_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "_ROWS", 100)
+    monkeypatch.setattr(embedding_frames, "_ROWS", 100)
     random = np.random.default_rng(0)
     steps = [
         ActiveStep(0, np.arange(200), rows.astype(np.float32), np.zeros(200, dtype=np.float32))

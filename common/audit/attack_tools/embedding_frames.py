@@ -1,8 +1,8 @@
-"""Embeddings of different batches, brought into one frame in which their distances tell copies.
+"""Maps embeddings of different batches into one frame, in which small distances indicate copies.
 
-Two things blur a copied row: the weights, which change from batch to batch, and noise on every
-embedding. Noise is alike in all directions once each dimension has the deviation 1, while real
-differences between rows keep to few of them.
+Two things blur a copied row: the weights, which change from batch to batch, and the noise on every
+embedding. Once each dimension is scaled to standard deviation 1, noise is equally large in all
+directions, while real differences between rows are confined to a few.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 
     from florist.common.audit.view import ActiveStep, ActiveView, Floats, Ranks, Rows
 
-#: Directions kept of embeddings, at most: those in which they spread most.
+#: The most directions of embeddings that are kept: those with the greatest variance.
 DIRECTIONS = 32
 
-#: Rows, at least, that give the mean and the deviation of a dimension around a batch, and rows for
-#: each dimension to which the map of a batch is fitted. They come from the batches around it.
+#: The fewest rows from which mean and standard deviation around a batch are computed, and the rows
+#: per dimension to which a batch's map is fitted. They are taken from the neighbouring batches.
 _ROWS, _ROWS_PER_DIMENSION = 2048, 64
 
 
 def standardised(steps: Sequence[ActiveStep]) -> Iterator[Rows]:
-    """Each step's embeddings with about the mean 0 and the deviation 1, by the steps around it.
+    """Yield each step's embeddings with mean 0 and standard deviation 1, estimated around the step.
 
-    0 where all are alike. The steps are those of one epoch.
+    Dimensions that are constant become 0. The steps are those of one epoch.
     """
     exact = [step.embeddings.astype(np.float64) for step in steps]
     sums = [np.stack([rows.sum(axis=0), (rows**2).sum(axis=0)]) for rows in exact]
-    for place, rows in enumerate(exact):
-        near = _around(place, steps, _ROWS)
+    for index, rows in enumerate(exact):
+        near = _around(index, steps, _ROWS)
         mean, square = np.sum(sums[near], axis=0) / sum(len(step.ranks) for step in steps[near])
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
         deviation[deviation <= 1e-6 * np.abs(mean)] = np.inf
         yield ((rows - mean) / deviation).astype(np.float32)
 
 
-def _around(place: int, steps: Sequence[ActiveStep], rows: int) -> slice:
-    """The steps near this one, so many that they have about as many rows together."""
-    reach = -(-rows // (2 * max(len(steps[place].ranks), 1)))
-    return slice(max(0, place - reach), place + reach + 1)
+def _around(index: int, steps: Sequence[ActiveStep], rows: int) -> slice:
+    """Return the steps around `index` that have about `rows` rows together."""
+    reach = -(-rows // (2 * max(len(steps[index].ranks), 1)))
+    return slice(max(0, index - reach), index + reach + 1)
 
 
 def one_epoch(steps: Sequence[ActiveStep]) -> tuple[Ranks, Rows]:
-    """The ranks of an epoch, and a point for each.
+    """Return the ranks of an epoch and a point for each of them.
 
-    Each direction counts by its share of what is not noise. Noise is as much as there is in the
-    direction of least variance.
+    Each direction is weighted by the share of its variance that is not noise. The variance of the
+    noise is taken to be that of the direction with the least variance.
     """
     rows = np.concatenate(list(standardised(steps)))
     values, vectors = np.linalg.eigh(_gram(rows, rows))  # by rising eigenvalue
@@ -61,11 +61,11 @@ def one_epoch(steps: Sequence[ActiveStep]) -> tuple[Ranks, Rows]:
 
 
 def all_epochs(view: ActiveView) -> tuple[Ranks, Rows]:
-    """The ranks that came in two epochs or more, and for each the mean of its points in all.
+    """Return the ranks seen in two epochs or more, and for each the mean of its mapped points.
 
-    The embeddings of a batch are mapped to what the same UIDs showed in other epochs, by least
-    squares. That takes the batch's weights out, and noise too: it is fresh each time, so nothing
-    predicts it.
+    The embeddings of a batch are mapped, by least squares, to those of the same UIDs in other
+    epochs. That removes the batch's weights, and also the noise: it is drawn anew each time, so
+    nothing predicts it.
     """
     width = view.steps[0].embeddings.shape[1] if view.steps else 0
     total = np.zeros((view.union_size, width), dtype=np.float32)
@@ -88,18 +88,19 @@ def all_epochs(view: ActiveView) -> tuple[Ranks, Rows]:
 def _add_mapped(
     points: Rows, steps: Sequence[ActiveStep], total: Rows, count: Rows, axes: Rows
 ) -> None:
-    """Add to each point of an epoch's ranks what its embedding is mapped to, along the axes."""
+    """Add the mapped embeddings of an epoch to the points of their ranks."""
     squares, products = [], []
     for step, rows in zip(steps, standardised(steps), strict=True):
         seen = count[step.ranks, 0] > 1
         others = (total[step.ranks] - rows)[seen] / (count[step.ranks][seen] - 1)
         squares.append(_gram(rows[seen], rows[seen]))
         products.append(_gram(rows[seen], others @ axes))
-    for place, rows in enumerate(standardised(steps)):
-        near = _around(place, steps, _ROWS_PER_DIMENSION * len(axes))
-        ridge = 10 * np.eye(len(axes))  # ten rows' worth: few rows then map to little
+    for index, rows in enumerate(standardised(steps)):
+        near = _around(index, steps, _ROWS_PER_DIMENSION * len(axes))
+        # A ridge worth ten rows shrinks maps that are fitted to few rows.
+        ridge = 10 * np.eye(len(axes))
         found = np.linalg.solve(sum(squares[near]) + ridge, sum(products[near]))
-        points[steps[place].ranks] += rows @ found.astype(np.float32)
+        points[steps[index].ranks] += rows @ found.astype(np.float32)
 
 
 def _gram(rows: Rows, others: Rows) -> Floats:

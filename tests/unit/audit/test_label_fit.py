@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from florist.common.audit import likelihood
-from florist.common.audit.likelihood import label_lifts
+from florist.common.audit.attack_tools import label_fit
+from florist.common.audit.attack_tools.label_fit import label_lifts
 
 SIZE = 600
 
@@ -53,7 +53,7 @@ def test_labels_that_ignore_their_rows_have_no_lift() -> None:
 
 def test_few_rows_are_fitted_and_all_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, rows, labels = planted(2)
-    monkeypatch.setattr(likelihood, "FITTED", 60)
+    monkeypatch.setattr(label_fit, "FITTED", 60)
     judged, lifts = (
         np.concatenate(part) for part in zip(*label_lifts(ranks, rows, labels), strict=True)
     )

@@ -8,16 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from florist.common.audit import neighbours
+from florist.common.audit.attack_tools import nearest_neighbours
 from florist.common.audit.attacks import ACTIVE_ATTACKS
-from florist.common.audit.attacks_on_embeddings import (
-    embedding_collision,
-    embedding_donor,
-    embedding_drift,
-    embedding_twin,
-    label_likelihood,
-    memorisation,
-)
+from florist.common.audit.attacks.embedding_collision import embedding_collision
+from florist.common.audit.attacks.embedding_donor import embedding_donor
+from florist.common.audit.attacks.embedding_drift import embedding_drift
+from florist.common.audit.attacks.embedding_twin import embedding_twin
+from florist.common.audit.attacks.label_likelihood import own_label_likelihood
+from florist.common.audit.attacks.memorisation import feature_memorisation
 from florist.common.audit.statistics import evaluate
 from tests.unit.audit.views import BATCH, active, half_real, in_float16, tells_nothing
 
@@ -99,7 +97,7 @@ def test_few_embeddings_collide_with_nothing() -> None:
 
 
 def test_large_views_are_judged_by_a_fixed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "JUDGED", 50)
+    monkeypatch.setattr(nearest_neighbours, "JUDGED", 50)
     embeddings, _, _ = copied(0.1)
     view = active(embeddings, uids=np.arange(OWN))
     judged = [~np.isnan(attack(view)) for attack in (embedding_collision, embedding_donor)]
@@ -107,7 +105,7 @@ def test_large_views_are_judged_by_a_fixed_sample(monkeypatch: pytest.MonkeyPatc
     assert np.array_equal(judged[0], judged[1])
     monkeypatch.undo()
     everyone = embedding_collision(view)
-    monkeypatch.setattr(neighbours, "JUDGED", 50)
+    monkeypatch.setattr(nearest_neighbours, "JUDGED", 50)
     assert embedding_collision(view)[judged[0]] == pytest.approx(everyone[judged[0]])
 
 
@@ -148,7 +146,7 @@ def labelled(strengths: tuple[float, ...]) -> tuple[Array, Array, Array]:
 
 def test_likelihood_finds_features_that_fit_the_label() -> None:
     rows, labels, is_real = labelled((3, 3))
-    scores = label_likelihood(active(rows, labels))
+    scores = own_label_likelihood(active(rows, labels))
     assert evaluate("any", scores, is_real).auc.low > 0.6
     # The rarer a label, the more it says that features fit it.
     assert scores[is_real & (labels == 1)].mean() > scores[is_real & (labels == 0)].mean()
@@ -156,16 +154,16 @@ def test_likelihood_finds_features_that_fit_the_label() -> None:
 
 def test_memorisation_finds_what_fits_better_and_better() -> None:
     rows, labels, is_real = labelled((0, 1, 3))
-    assert evaluate("any", memorisation(active(rows, labels)), is_real).auc.low > 0.55
+    assert evaluate("any", feature_memorisation(active(rows, labels)), is_real).auc.low > 0.55
     rows, labels, is_real = labelled((3, 3))
-    assert evaluate("any", memorisation(active(rows, labels)), is_real).auc.low < 0.5
-    assert np.isnan(memorisation(active(rows[:1], labels))).all()
+    assert evaluate("any", feature_memorisation(active(rows, labels)), is_real).auc.low < 0.5
+    assert np.isnan(feature_memorisation(active(rows[:1], labels))).all()
 
 
 def test_without_labels_nothing_fits_them() -> None:
     view = active(np.zeros((2, 50, 3)), np.full(50, np.nan))
-    assert np.isnan(label_likelihood(view)).all()
-    assert np.isnan(memorisation(view)).all()
+    assert np.isnan(own_label_likelihood(view)).all()
+    assert np.isnan(feature_memorisation(view)).all()
 
 
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)

@@ -1,8 +1,8 @@
 """The spectral attack (Tran, Li and Madry, 2018), as in the paper's appendix "Spectral Attack".
 
-In each batch, rows far from the mean along the direction in which the batch spreads most are taken
-for synthetic. The passive party looks at gradients, the active party at embeddings with the label
-beside them.
+In each batch, rows far from the mean along the direction of greatest variance are taken for
+synthetic. The passive party uses gradients; the active party uses embeddings with the label
+appended.
 """
 
 from __future__ import annotations
@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from florist.common.audit.attack_registry import (
+    FEATURE_STRATEGY,
+    LABEL_STRATEGY,
+    active_attack,
+    passive_attack,
+)
 from florist.common.audit.view import ActiveStep, PassiveStep, relative
 from florist.common.evaluation.metrics import auc
 
@@ -20,19 +26,22 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, Floats, PassiveView
 
 
+@active_attack("spectral", remedy=FEATURE_STRATEGY)
+@passive_attack("spectral", remedy=LABEL_STRATEGY)
 def spectral(view: PassiveView | ActiveView) -> Floats:
-    """Minus the mean over epochs of a UID's score, in means of its batch.
+    """Return minus the mean over epochs of a UID's distance, relative to the mean of its batch.
 
-    Batches, and still more epochs, differ in scale: without a common one, one epoch would decide.
+    The scale differs between batches, and even more between epochs. Without a common scale, a
+    single epoch would dominate.
     """
     return view.means((step.ranks, -relative(outlyingness(points(step)))) for step in view.steps)
 
 
 def spectral_auc(view: PassiveView | ActiveView, is_real: npt.NDArray[np.bool_]) -> float:
-    """The paper's attack AUC: how well the scores predict that a row is synthetic.
+    """Return the paper's attack AUC: how well the distances predict that a row is synthetic.
 
-    The mean over batches of each batch's AUC, all rows of the batch included, not folded at 0.5.
-    Batches with one kind of rows only are left out.
+    This is the mean over batches of each batch's AUC over all its rows, not folded at 0.5. Batches
+    that are all real or all synthetic are left out.
 
     Args:
         view: what the attacker saw.
@@ -50,7 +59,7 @@ def spectral_auc(view: PassiveView | ActiveView, is_real: npt.NDArray[np.bool_])
 
 
 def outlyingness(points: Floats) -> Floats:
-    """|<x - μ, v>| of each row: μ their mean, v the top singular vector of their covariance."""
+    """Return |<x - μ, v>| of each row x, with the mean μ and v the top singular vector of x - μ."""
     centred = points - points.mean(axis=0)
     _, vectors = np.linalg.eigh(centred.T @ centred)  # by rising eigenvalue
     distances: Floats = np.abs(centred @ vectors[:, -1])
@@ -58,10 +67,10 @@ def outlyingness(points: Floats) -> Floats:
 
 
 def points(step: PassiveStep | ActiveStep) -> Floats:
-    """What the attack looks at, row by row."""
+    """Return the rows that the attack uses: gradients, or embeddings with the label appended."""
     if isinstance(step, PassiveStep):
         return step.gradients.astype(np.float64)
     known = np.isfinite(step.labels)
     mean = step.labels[known].mean() if known.any() else 0.0
-    # A label that was not kept is put where it has no say.
+    # A label that was not kept is set to the mean, where it has no influence.
     return np.column_stack([step.embeddings, np.where(known, step.labels, mean)]).astype(np.float64)

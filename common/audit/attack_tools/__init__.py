@@ -1,0 +1,1 @@
+"""Computations that several attacks share; the attacks themselves are in `audit/attacks`."""
