@@ -1,4 +1,4 @@
-"""The active party: has the labels and the top model; listens."""
+"""The active party: has the labels and the top model, and listens for its peer."""
 
 from __future__ import annotations
 
@@ -7,67 +7,116 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from florist.active_party.psu_role import run_psu
+from florist.common.core.errors import ConfigurationError
 from florist.common.session.open_session import own_credentials
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_listener import GrpcListener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from threading import Event
 
-    from florist.common.bundle.bundle import ActiveBundle
-    from florist.common.core.progress import StepProgress
+    from florist.common.bundle.bundle import Bundle
+    from florist.common.core.progress import Progress, StepProgress
+    from florist.common.core.roles import RoleName
+    from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.psu.alignment import UnionView
+    from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
-    from florist.common.training.half_setup import HalfSetup
+    from florist.common.stages.observe import ServiceWatch
     from florist.common.training.loop import Half, Run
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 log = logging.getLogger("florist.active")
 
+#: People of the active party that an evaluation needs at least.
+FEWEST_PEOPLE = 4
 
-@contextmanager
-def wait_for_peer(
-    config: PartyConfig,
-    plaintext: bool,  # noqa: FBT001
-    timeout: float,
-) -> Iterator[Link]:
-    """Listen at our address until the peer comes, for `timeout` seconds at most."""
-    credentials = own_credentials(config, plaintext=plaintext)
-    listener = GrpcListener(config.network.address, credentials, config.party.peer)
-    try:
-        log.info("listening at %s for %s", listener.start(), config.party.peer)
-        link = listener.accept(
-            timeout,
-            on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
-        )
+
+class ActiveRole(Role):
+    """The active party's part in each stage."""
+
+    @property
+    def name(self) -> RoleName:
+        return "active"
+
+    @property
+    def import_path(self) -> str:
+        return f"{__name__}:ACTIVE"
+
+    @contextmanager
+    def connect(
+        self,
+        config: PartyConfig,
+        plaintext: bool,  # noqa: FBT001
+        timeout: float,
+    ) -> Iterator[Link]:
+        """Listen at our address until the peer connects, for `timeout` seconds at most."""
+        credentials = own_credentials(config, plaintext=plaintext)
+        listener = GrpcListener(config.network.address, credentials, config.party.peer)
         try:
-            yield link
+            log.info("listening at %s for %s", listener.start(), config.party.peer)
+            link = listener.accept(
+                timeout,
+                on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
+            )
+            try:
+                yield link
+            finally:
+                link.close()
         finally:
-            link.close()
-    finally:
-        listener.close()
+            listener.close()
+
+    def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
+        return run_psu(link, work, progress, table)
+
+    @property
+    def has_labels(self) -> bool:
+        return True
+
+    def check_model(self, config: PartyConfig) -> None:
+        """Accept any model: only the passive party's ends at the agreed cut."""
+
+    def check_features(self, preprocessing: Preprocessing) -> None:
+        """Accept a table without features: labels are enough."""
+
+    def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
+        from florist.active_party.training import make_active_half  # noqa: PLC0415 - loads torch
+
+        return make_active_half(setup, channel, run)
+
+    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
+        return rows + config.alignment.dummies
+
+    def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:  # noqa: ARG002 - the passive party uses it
+        dummies = config.alignment.dummies
+        if theirs - dummies < FEWEST_PEOPLE:
+            raise ConfigurationError(
+                f"the peer's evaluation table provides stand-ins for only {theirs:,} people, and "
+                f"we have {dummies:,} dummies (alignment.dummies): use a larger table there, fewer "
+                "dummies here, or agreement.evaluation.stand_ins: repeated"
+            )
+        return min(rows, theirs - dummies)
+
+    def evaluate(
+        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+    ) -> Evaluation | None:
+        from florist.active_party.evaluation import evaluate_active  # noqa: PLC0415 - loads torch
+        from florist.common.bundle.bundle import ActiveBundle  # noqa: PLC0415 - likewise
+
+        assert isinstance(bundle, ActiveBundle)
+        return evaluate_active(bundle, parts, channel, progress)
+
+    def serve(
+        self, config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch
+    ) -> None:
+        """Answer the passive party's requests for predictions."""
+        from florist.active_party.serving import serve  # noqa: PLC0415 - loads torch
+
+        serve(config, until, plaintext=plaintext, watch=watch)
 
 
-def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
-    from florist.active_party.training import make_active_half  # noqa: PLC0415 - loads torch
-
-    return make_active_half
-
-
-def _make_evaluator() -> Callable[
-    [ActiveBundle, EvaluationParts, Channel, StepProgress], Evaluation | None
-]:
-    from florist.active_party.evaluation import evaluate_active  # noqa: PLC0415 - loads torch
-
-    return evaluate_active
-
-
-ACTIVE = Role(
-    name="active",
-    import_path="florist.active_party.role:ACTIVE",
-    connect=wait_for_peer,
-    make_half=_make_half,
-    run_psu=run_psu,
-    make_evaluator=_make_evaluator,
-)
+ACTIVE = ActiveRole()

@@ -46,8 +46,7 @@ from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.settings.serving import ServingLimits
-from florist.common.stages.align import align
-from florist.common.stages.train import train
+from florist.common.stages.run_stages import run_stage
 from florist.common.transport.credentials import Credentials
 from florist.common.transport.grpc_dialer import open_channel
 from florist.common.transport.grpc_server import SERVER_OPTIONS
@@ -113,8 +112,8 @@ class World:
         def run(role: RoleName) -> None:
             config = load_config(directory / f"{role}.yml")
             kind = ACTIVE if role == "active" else PASSIVE
-            align(kind, config, StageOptions(), NoProgress())
-            train(kind, config, StageOptions(), NoProgress())
+            run_stage("align", kind, config, StageOptions(), NoProgress())
+            run_stage("train", kind, config, StageOptions(), NoProgress())
 
         with ThreadPoolExecutor(2) as both:
             done: list[Future[None]] = [both.submit(run, role) for role in ROLES]

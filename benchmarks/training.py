@@ -48,11 +48,17 @@ from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing_fitter import fit_preprocessing
 from florist.common.data.table_reader import read_whole_table
-from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.session.run_directory import (
+    FORMAT,
+    Alignment,
+    AlignmentSummary,
+    RunDirectory,
+    write_alignments,
+)
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.loader import load_config
-from florist.common.stages.train import train
+from florist.common.stages.run_stages import run_stage
 from florist.common.training.blocks import Wire
 from florist.common.training.models import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
@@ -301,7 +307,8 @@ def align(config: PartyConfig, role: RoleName) -> None:
     runs = RunDirectory(config.run_directory)
     runs.path.mkdir(parents=True, exist_ok=True)
     ranks = np.random.default_rng(3).permutation(size)
-    runs.save_alignments({"train": Alignment(summary, ranks)})
+    with runs.finishing("align") as folder:
+        write_alignments(folder, {"train": Alignment(summary, ranks)})
 
 
 class Stopwatch(NoProgress):
@@ -327,7 +334,13 @@ def run_parties(configs: list[PartyConfig]) -> Pace:
 def run_party(role: RoleName, config: PartyConfig) -> Track:
     """The party's stage, as its command runs it."""
     stopwatch = Stopwatch()
-    train(ACTIVE if role == "active" else PASSIVE, config, StageOptions(force=True), stopwatch)
+    run_stage(
+        "train",
+        ACTIVE if role == "active" else PASSIVE,
+        config,
+        StageOptions(force=True),
+        stopwatch,
+    )
     history = RunDirectory(config.run_directory).load_history()
     total = sum(history[kind] for kind in ("compute", "wire", "wait"))
     wire, wait = (round(history[kind] / total, 3) for kind in ("wire", "wait"))

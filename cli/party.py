@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,16 +14,13 @@ from florist.cli.show import describe, describe_evaluation, describe_training
 from florist.cli.stop_signals import stop_signals
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
 from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import STAGES, StageOptions, StageState
+from florist.common.session.stage_state import StageName, StageOptions
 from florist.common.settings.loader import load_config
-from florist.common.stages.align import align
-from florist.common.stages.observe import observing
+from florist.common.stages.run_stages import StageChoice, run_stages
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
     from florist.common.core.progress import Progress
-    from florist.common.settings.party_config import PartyConfig
-    from florist.common.stages.observe import Watch
 
 
 class RoleOption(StrEnum):
@@ -32,16 +28,6 @@ class RoleOption(StrEnum):
 
     active = "active"
     passive = "passive"
-
-
-class StageOption(StrEnum):
-    """What to run."""
-
-    all = "all"
-    align = "align"
-    train = "train"
-    evaluate = "evaluate"
-    serve = "serve"
 
 
 ROLES = {RoleOption.active: ACTIVE, RoleOption.passive: PASSIVE}
@@ -70,14 +56,14 @@ def party(
         Path, typer.Option(help="This party's YAML file; `florist init` writes a commented one.")
     ],
     stage: Annotated[
-        StageOption,
+        StageChoice,
         typer.Option(
             help="align: the private set union. train: the model, on the union. evaluate: what it "
             "is worth, without knowing who is shared. all: these, without what is finished "
             "already. serve: predictions with the trained model, until "
             "stopped; at the passive party an HTTP service for its own applications."
         ),
-    ] = StageOption.all,
+    ] = "all",
     force: Annotated[
         bool,
         typer.Option(
@@ -110,13 +96,12 @@ def party(
 
 
 def run(
-    role: RoleOption, stage: StageOption, config: Path, options: StageOptions, progress: Progress
+    role: RoleOption, stage: StageChoice, config: Path, options: StageOptions, progress: Progress
 ) -> int:
     """Run the stages asked for; report what ends them; return the exit code."""
     try:
         settings = load_config(config)
-        with observing(ROLES[role], settings, progress) as watch:
-            run_stages(watch, stage, settings, options)
+        run_stages(ROLES[role], settings, stage, options, progress, on_complete=_describe)
     except (FloristError, KeyboardInterrupt) as error:
         reported = as_florist_error(error)
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is reported as one
@@ -128,48 +113,15 @@ def run(
     return reported.exit_code
 
 
-def run_stages(
-    watch: Watch, stage: StageOption, config: PartyConfig, options: StageOptions
-) -> None:
-    """One stage, or all in their order."""
-    role, progress = watch.role, watch.progress
-    stages = _stages(config, options) if stage is StageOption.all else [stage]
-    if not stages:
-        log.info("all stages are finished; --force begins anew")
-    for each in watch.stages(stages):
-        match each:
-            case StageOption.align:
-                describe(align(role, config, options, progress)["train"].summary)
-            case StageOption.train:
-                from florist.common.stages.train import train  # noqa: PLC0415 - loads torch
-
-                describe_training(train(role, config, options, progress))
-            case StageOption.evaluate:
-                from florist.common.stages.evaluate import evaluate  # noqa: PLC0415 - likewise
-
-                describe_evaluation(evaluate(role, config, options, progress))
-            case StageOption.serve:
-                _serve(watch, config, options)
-
-
-def _stages(config: PartyConfig, options: StageOptions) -> list[StageOption]:
-    """All there is to do, in order: the stages that are not over."""
-    runs = RunDirectory(config.run_directory)
-    wanted = (name for name in STAGES if name != "evaluate" or config.agreement.evaluation.table)
-    return [
-        StageOption(name)
-        for name in wanted
-        if not StageState(runs, name, force=options.force).is_complete
-    ]
-
-
-def _serve(watch: Watch, config: PartyConfig, options: StageOptions) -> None:
-    # Both load torch, and the second one a web server.
-    if watch.role.name == "active":
-        from florist.active_party.serving import serve  # noqa: PLC0415
-    else:
-        from florist.passive_party.http_service import serve  # noqa: PLC0415
-    serve(config, Event(), plaintext=options.plaintext, watch=watch.service)
+def _describe(stage: StageName, result: Path) -> None:
+    """Print the result of a stage."""
+    match stage:
+        case "align":
+            describe(RunDirectory(result.parent).load_alignment().summary)
+        case "train":
+            describe_training(result)
+        case "evaluate":
+            describe_evaluation(result)
 
 
 def main() -> None:

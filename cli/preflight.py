@@ -25,7 +25,7 @@ from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.certificates import inspect
 from florist.common.transport.credentials import NotYet
-from florist.passive_party.role import dial_peer
+from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -174,7 +174,7 @@ def _certificates(config: PartyConfig) -> str:
 def _peer(config: PartyConfig) -> str:
     """As the passive party would: dial, and if someone answers, shake hands and compare."""
     try:
-        with dial_peer(config, config.network.tls is None, ANSWER) as link:
+        with PASSIVE.connect(config, config.network.tls is None, ANSWER) as link:
             hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
             with Session(link, hello, SessionTimeouts(config.timeouts.silence)):
                 return f"{config.party.peer} is up at {config.network.address}; we agree"

@@ -1,4 +1,4 @@
-"""The passive party: has features and the bottom model; dials."""
+"""The passive party: has features and the bottom model, and dials its peer."""
 
 from __future__ import annotations
 
@@ -6,66 +6,118 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.session.open_session import own_credentials
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_dialer import dial
 from florist.passive_party.psu_role import run_psu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from threading import Event
 
-    from florist.common.bundle.bundle import PassiveBundle
-    from florist.common.core.progress import StepProgress
+    from florist.common.bundle.bundle import Bundle
+    from florist.common.core.progress import Progress, StepProgress
+    from florist.common.core.roles import RoleName
+    from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.psu.alignment import UnionView
+    from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
-    from florist.common.training.half_setup import HalfSetup
+    from florist.common.stages.observe import ServiceWatch
     from florist.common.training.loop import Half, Run
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 log = logging.getLogger("florist.passive")
 
 
-@contextmanager
-def dial_peer(
-    config: PartyConfig,
-    plaintext: bool,  # noqa: FBT001
-    timeout: float,
-) -> Iterator[Link]:
-    """Dial the peer's address until it is up, for `timeout` seconds at most."""
-    credentials = own_credentials(config, plaintext=plaintext)
-    link = dial(
-        config.network.address,
-        credentials,
-        config.party.peer,
-        timeout,
-        on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
-    )
-    try:
-        yield link
-    finally:
-        link.close()
+class PassiveRole(Role):
+    """The passive party's part in each stage."""
+
+    @property
+    def name(self) -> RoleName:
+        return "passive"
+
+    @property
+    def import_path(self) -> str:
+        return f"{__name__}:PASSIVE"
+
+    @contextmanager
+    def connect(
+        self,
+        config: PartyConfig,
+        plaintext: bool,  # noqa: FBT001
+        timeout: float,
+    ) -> Iterator[Link]:
+        """Dial the peer's address until it answers, for `timeout` seconds at most."""
+        credentials = own_credentials(config, plaintext=plaintext)
+        link = dial(
+            config.network.address,
+            credentials,
+            config.party.peer,
+            timeout,
+            on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
+        )
+        try:
+            yield link
+        finally:
+            link.close()
+
+    def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
+        return run_psu(link, work, progress, table)
+
+    @property
+    def has_labels(self) -> bool:
+        return False
+
+    def check_model(self, config: PartyConfig) -> None:
+        hidden, cut_width = config.model.hidden, config.agreement.training.cut_width
+        if hidden[-1] != cut_width:
+            raise ConfigurationError(
+                f"model.hidden: the last layer has {hidden[-1]} units, but the agreed cut has "
+                f"{cut_width}; make the last number {cut_width}"
+            )
+
+    def check_features(self, preprocessing: Preprocessing) -> None:
+        if not any(preprocessing.sizes):
+            raise ConfigurationError(
+                "data.train: the passive party needs features; name columns as `numeric` or "
+                "`categorical`"
+            )
+
+    def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
+        from florist.passive_party.training import make_passive_half  # noqa: PLC0415 - loads torch
+
+        return make_passive_half(setup, channel, run)
+
+    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
+        if config.agreement.evaluation.stand_ins == "repeated":
+            return 0
+        from florist.common.evaluation.reserved_rows import most_stand_ins  # noqa: PLC0415 - torch
+
+        return most_stand_ins(rows, config.alignment.dummies)
+
+    def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:  # noqa: ARG002 - the active party uses it
+        return rows - min(ours, theirs)
+
+    def evaluate(
+        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+    ) -> Evaluation | None:
+        from florist.common.bundle.bundle import PassiveBundle  # noqa: PLC0415 - loads torch
+        from florist.passive_party.evaluation import evaluate_passive  # noqa: PLC0415 - likewise
+
+        assert isinstance(bundle, PassiveBundle)
+        return evaluate_passive(bundle, parts, channel, progress)
+
+    def serve(
+        self, config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch
+    ) -> None:
+        """Run the HTTP service for our own applications."""
+        from florist.passive_party.http_service import serve  # noqa: PLC0415 - loads torch
+
+        serve(config, until, plaintext=plaintext, watch=watch)
 
 
-def _make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
-    from florist.passive_party.training import make_passive_half  # noqa: PLC0415 - loads torch
-
-    return make_passive_half
-
-
-def _make_evaluator() -> Callable[
-    [PassiveBundle, EvaluationParts, Channel, StepProgress], Evaluation | None
-]:
-    from florist.passive_party.evaluation import evaluate_passive  # noqa: PLC0415 - loads torch
-
-    return evaluate_passive
-
-
-PASSIVE = Role(
-    name="passive",
-    import_path="florist.passive_party.role:PASSIVE",
-    connect=dial_peer,
-    make_half=_make_half,
-    run_psu=run_psu,
-    make_evaluator=_make_evaluator,
-)
+PASSIVE = PassiveRole()

@@ -14,7 +14,7 @@ from florist.common.session.open_session import ConnectingRole
 from florist.common.storage.files import FolderStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from florist.common.core.progress import Progress
@@ -37,9 +37,8 @@ class UnionRole(ConnectingRole, Protocol):
         """Where another process finds the role: `module:name`."""
         ...
 
-    @property
-    def run_psu(self) -> Callable[[Link, UnionWork, Progress, str], UnionView]:
-        """The role's part in Algorithm 1."""
+    def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
+        """Take the role's part in Algorithm 1."""
         ...
 
 

@@ -18,7 +18,7 @@ from florist.common.session.session import (
 from florist.common.transport.credentials import Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from florist.common.core.roles import RoleName
@@ -35,9 +35,13 @@ class ConnectingRole(Protocol):
     @property
     def name(self) -> RoleName: ...
 
-    @property
-    def connect(self) -> Callable[[PartyConfig, bool, float], AbstractContextManager[Link]]:
-        """Connect with mutual TLS unless `plaintext`, within so many seconds.
+    def connect(
+        self,
+        config: PartyConfig,
+        plaintext: bool,  # noqa: FBT001 - a protocol of three plain arguments
+        timeout: float,
+    ) -> AbstractContextManager[Link]:
+        """Connect with mutual TLS unless `plaintext`, within `timeout` seconds.
 
         The link is closed when the context ends.
         """

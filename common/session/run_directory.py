@@ -44,6 +44,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.session.stage_state import RESULT_FOLDERS
 
 if TYPE_CHECKING:
     from florist.common.session.stage_state import StageName
@@ -67,12 +68,6 @@ _BEGUN = "begun"
 
 #: In a stage's result while the peer may not have its own.
 _PENDING = ".pending"
-
-_RESULTS: dict[StageName, str] = {
-    "align": "alignment",
-    "train": "training",
-    "evaluate": "evaluation",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +142,7 @@ class RunDirectory:
 
     def result(self, stage: StageName) -> Path:
         """Where a stage's result is, once it is finished."""
-        return self.path / _RESULTS[stage]
+        return self.path / RESULT_FOLDERS[stage]
 
     def pending(self, stage: StageName) -> Path:
         """Is there while the peer may not have its own result of that stage."""
@@ -155,7 +150,7 @@ class RunDirectory:
 
     def work(self, stage: StageName) -> Path:
         """What a stage needs while it is under way, to go on from after a loss; gone afterwards."""
-        return self.path / f".{_RESULTS[stage]}-work"
+        return self.path / f".{RESULT_FOLDERS[stage]}-work"
 
     def drop_work(self, stage: StageName) -> None:
         """Both parties have their results of the stage, or begin anew."""
@@ -209,13 +204,6 @@ class RunDirectory:
                     "wait for it or name another"
                 ) from None
             yield
-
-    def save_alignments(self, alignments: dict[TableName, Alignment]) -> None:
-        """Write the results whole: first aside, then moved into place."""
-        with self.finishing("align") as folder:
-            for table, alignment in alignments.items():
-                (folder / table).mkdir()
-                _write_alignment(folder / table, alignment)
 
     def save_evaluation_union(self, union: EvaluationUnion) -> None:
         """Write it whole, readable by its owner only."""
@@ -375,6 +363,13 @@ def _reading(folder: Path) -> Iterator[None]:
         raise ConfigurationError(
             f"{folder} cannot be read ({type(error).__name__}); align again"
         ) from None
+
+
+def write_alignments(folder: Path, alignments: dict[TableName, Alignment]) -> None:
+    """Write the result of the alignment stage into a new folder."""
+    for table, alignment in alignments.items():
+        (folder / table).mkdir()
+        _write_alignment(folder / table, alignment)
 
 
 def _write_alignment(folder: Path, alignment: Alignment) -> None:

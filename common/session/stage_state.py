@@ -8,7 +8,7 @@ save finds us again, and both do the rest once more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from florist.common.core.errors import ConfigurationError
 
@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 StageName = Literal["align", "train", "evaluate"]
 
-#: In the order in which they are run.
-STAGES: tuple[StageName, ...] = get_args(StageName)
+#: The folder of each stage's result, in the order in which the stages run.
+RESULT_FOLDERS: dict[StageName, str] = {
+    "align": "alignment",
+    "train": "training",
+    "evaluate": "evaluation",
+}
+
+#: In the order in which they run.
+STAGES: tuple[StageName, ...] = tuple(RESULT_FOLDERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,7 @@ def observing(role: Role, config: PartyConfig, progress: Progress) -> Iterator[W
     from florist.common.observability.log_tail import LogTail  # noqa: PLC0415
     from florist.common.observability.server import status_server  # noqa: PLC0415
     from florist.common.observability.status import About, Status  # noqa: PLC0415
-    from florist.common.stages.watched_role import (  # noqa: PLC0415
-        WatchedProgress,
-        watched_role,
-    )
+    from florist.common.stages.watched_role import WatchedProgress, WatchedRole  # noqa: PLC0415
 
     tail, tls = LogTail(), config.network.tls
     status = Status(
@@ -88,7 +85,7 @@ def observing(role: Role, config: PartyConfig, progress: Progress) -> Iterator[W
         log.info("status at http://%s/", address)
         try:
             yield Watch(
-                watched_role(role, status),
+                WatchedRole(role, status),
                 WatchedProgress(progress, status),
                 status,
                 ServiceWatch(status),

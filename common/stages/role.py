@@ -1,43 +1,191 @@
-"""What makes a party active or passive: how it meets its peer, and its part in each protocol."""
+"""What makes a party active or passive: how it connects, and its part in each protocol."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from threading import Event
 
     from florist.common.audit.findings import AuditRecord
+    from florist.common.bundle.bundle import Bundle
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.core.roles import RoleName
+    from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
-    from florist.common.training.half_setup import HalfSetup
+    from florist.common.stages.observe import ServiceWatch
     from florist.common.training.loop import Half, Run
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
-    """One of the two. Stages are written once, over this."""
+class Role(ABC):
+    """The active or the passive party. Stages are written once, in terms of this class.
 
-    name: RoleName
-    #: Where another process finds it: `module:name`.
-    import_path: str
-    #: Meets the peer, with mutual TLS unless `plaintext`, within so many seconds; the link ends
-    #: with the context.
-    connect: Callable[[PartyConfig, bool, float], AbstractContextManager[Link]]
-    #: The role's half of the model; a function, so that aligning does not load torch.
-    make_half: Callable[[], Callable[[HalfSetup, Channel, Run], Half[Any]]]
-    run_psu: Callable[[Link, UnionWork, Progress, str], UnionView]
-    #: The role's part in an evaluation, with its own kind of bundle; a function, likewise.
-    make_evaluator: Callable[
-        [], Callable[[Any, EvaluationParts, Channel, StepProgress], Evaluation | None]
-    ]
-    #: Called when a training run starts, with the record of its self-audit, if there is one.
-    on_run_start: Callable[[Run, AuditRecord | None], None] = lambda _run, _audit: None
+    Methods that need torch or a web server import it when they are called, so that aligning loads
+    neither.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> RoleName: ...
+
+    @property
+    @abstractmethod
+    def import_path(self) -> str:
+        """Where another process finds this role, as `module:name`."""
+
+    # --- the connection and the union ---
+
+    @abstractmethod
+    def connect(
+        self,
+        config: PartyConfig,
+        plaintext: bool,  # noqa: FBT001 - as in `ConnectingRole`
+        timeout: float,
+    ) -> AbstractContextManager[Link]:
+        """Connect to the peer within `timeout` seconds, with mutual TLS unless `plaintext`.
+
+        The link is closed when the context ends.
+        """
+
+    @abstractmethod
+    def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
+        """Take this role's part in Algorithm 1."""
+
+    # --- training ---
+
+    @property
+    @abstractmethod
+    def has_labels(self) -> bool:
+        """Whether this party's tables have a label column."""
+
+    @abstractmethod
+    def check_model(self, config: PartyConfig) -> None:
+        """Check that this party's model fits the agreement.
+
+        Raises:
+            ConfigurationError: it does not; names the key and the fix.
+        """
+
+    @abstractmethod
+    def check_features(self, preprocessing: Preprocessing) -> None:
+        """Check that the training table has the features that this role needs.
+
+        Raises:
+            ConfigurationError: it has none.
+        """
+
+    @abstractmethod
+    def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
+        """Make this party's half of the model, ready for training."""
+
+    def on_run_start(self, run: Run, audit: AuditRecord | None) -> None:  # noqa: B027 - optional
+        """Do nothing by default; called before the first step of a training run.
+
+        `audit` is the record of its self-audit, if there is one.
+        """
+
+    # --- evaluation ---
+
+    @abstractmethod
+    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
+        """Return the number of people that this party announces before the evaluation union.
+
+        For the active party it is the number that it would like to have scored; for the passive
+        party the number that it can provide stand-ins for. `rows` is the size of its table.
+
+        Raises:
+            ConfigurationError: the table is too small.
+        """
+
+    @abstractmethod
+    def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:
+        """Return how many of the evaluation table's rows to put into a union without repeats.
+
+        `ours` and `theirs` are the numbers of people that the parties have announced.
+
+        Raises:
+            ConfigurationError: too few rows would be left.
+        """
+
+    @abstractmethod
+    def evaluate(
+        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+    ) -> Evaluation | None:
+        """Take this role's part in an evaluation.
+
+        Returns what it learns of the result, or None if that is nothing by agreement.
+        """
+
+    # --- serving ---
+
+    @abstractmethod
+    def serve(
+        self, config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch
+    ) -> None:
+        """Serve predictions until the event is set, or Ctrl-C or SIGTERM."""
+
+
+class ForwardingRole(Role):
+    """Forwards everything to another role; subclasses override a part."""
+
+    def __init__(self, inner: Role) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> RoleName:
+        return self._inner.name
+
+    @property
+    def import_path(self) -> str:
+        return self._inner.import_path
+
+    def connect(
+        self,
+        config: PartyConfig,
+        plaintext: bool,  # noqa: FBT001
+        timeout: float,
+    ) -> AbstractContextManager[Link]:
+        return self._inner.connect(config, plaintext, timeout)
+
+    def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
+        return self._inner.run_psu(link, work, progress, table)
+
+    @property
+    def has_labels(self) -> bool:
+        return self._inner.has_labels
+
+    def check_model(self, config: PartyConfig) -> None:
+        self._inner.check_model(config)
+
+    def check_features(self, preprocessing: Preprocessing) -> None:
+        self._inner.check_features(preprocessing)
+
+    def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
+        return self._inner.make_half(setup, channel, run)
+
+    def on_run_start(self, run: Run, audit: AuditRecord | None) -> None:
+        self._inner.on_run_start(run, audit)
+
+    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
+        return self._inner.people_to_announce(config, rows)
+
+    def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:
+        return self._inner.rows_for_union(config, rows, ours, theirs)
+
+    def evaluate(
+        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+    ) -> Evaluation | None:
+        return self._inner.evaluate(bundle, parts, channel, progress)
+
+    def serve(
+        self, config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch
+    ) -> None:
+        self._inner.serve(config, until, plaintext=plaintext, watch=watch)

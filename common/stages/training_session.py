@@ -1,6 +1,6 @@
-"""Training with a peer at the other end of a link: open the run, train, hold the result.
+"""Training with a peer over a link: open or resume the run, audit it, train to its end.
 
-Knows neither files nor gRPC: the command, the tests and simulations all come through here.
+Needs neither configuration files nor gRPC: the train stage, tests and simulations all use it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
-    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.transport.channel import Channel, Link
 
 
@@ -48,29 +48,29 @@ def _ignore_step(_done: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunSetup:
-    """All that a run is made from, besides the half."""
+    """What a training run is made from, besides the half."""
 
     union_sha256: bytes
     store: RunCheckpoints
-    #: Of agreement, union and table: a checkpoint of another is refused.
+    #: Digests of agreement, union and table; checkpoints with others are refused.
     identity: dict[str, str]
-    #: Fixed in experiments; None takes the operating system's randomness.
+    #: Fixed in experiments; None uses the operating system's randomness.
     seed: int | None = None
     #: Called before the first step, with the record of the self-audit, if there is one.
     on_start: Callable[[Run, AuditRecord | None], None] = _ignore_start
     #: Called after each checkpoint.
     on_checkpoint: Callable[[History], None] = _ignore_checkpoint
-    #: Whether and how we audit what we send; None for not at all.
+    #: How we audit what we send; None for no audit.
     audit: AuditPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trained:
-    """A finished run."""
+    """A finished training run."""
 
     half: Half[Any]
     run: Run
-    #: What we found about ourselves, if we looked.
+    #: The findings of the self-audit, if there was one.
     audit: AuditRecord | None = None
 
 
@@ -82,14 +82,14 @@ def train_with_peer(
     run_setup: RunSetup,
     progress: Progress,
 ) -> Trained:
-    """Open a run with the peer, or go on with one, and train to its end.
+    """Open a run with the peer, or resume one, and train to its end.
 
     Raises:
-        ConfigurationError: the checkpoints are of another agreement or table.
-        StoppedByPolicy: the self-audit found more than its plan allows.
+        ConfigurationError: the checkpoints belong to another agreement, union or table.
+        StoppedByPolicy: the self-audit found more than the configured limit.
     """
     agreement = half_setup.data.agreement
-    have = resumable(run_setup)
+    have = find_resumable(run_setup)
     channel = link.channel(TRAINING)
     draws = SecretDraws.fresh() if run_setup.seed is None else SecretDraws.from_seed(run_setup.seed)
     opened = open_run(
@@ -101,7 +101,7 @@ def train_with_peer(
     )
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
-        log.info("going on from step %d", opened.first_step)
+        log.info("resuming from step %d", opened.first_step)
         draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
     schedule = Schedule(
         opened.seed,
@@ -143,11 +143,11 @@ def train_with_peer(
     return Trained(half, run, record)
 
 
-def resumable(setup: RunSetup) -> ResumableRun | None:
-    """The run that is on disk, if any, which must be ours to go on with.
+def find_resumable(setup: RunSetup) -> ResumableRun | None:
+    """Return the run whose checkpoints are on disk, if any.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it belongs to another agreement, union or table.
     """
     steps = setup.store.steps()
     if not steps:
@@ -156,7 +156,7 @@ def resumable(setup: RunSetup) -> ResumableRun | None:
     for what, ours in setup.identity.items():
         if newest.facts["identity"].get(what) != ours:
             raise ConfigurationError(
-                f"the checkpoints in {setup.store.directory} are of another {what}; restore it, "
-                "or start anew with --force"
+                f"the checkpoints in {setup.store.directory} belong to another {what}; "
+                "restore it, or start over with --force"
             )
     return ResumableRun(bytes.fromhex(newest.facts["seed"]), steps)

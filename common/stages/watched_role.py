@@ -1,33 +1,37 @@
-"""The places where a run is watched: its progress, and all that its role does with the peer.
+"""Observing a run: its progress, and what its role does with the peer.
 
-Both are handed through every stage anyway, so a stage does not know whether somebody watches.
+Both are passed through every stage anyway, so a stage does not know whether it is observed.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from florist.common.stages.role import ForwardingRole
 from florist.common.transport.forwarding import ForwardingChannel, ForwardingLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from florist.common.audit.findings import AuditRecord
+    from florist.common.bundle.bundle import Bundle
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.evaluation.evaluation import Evaluation
     from florist.common.evaluation.parts import EvaluationParts
     from florist.common.observability.gauges import Stopwatch
     from florist.common.observability.status import Status
     from florist.common.psu.alignment import UnionView
+    from florist.common.psu.union_work import UnionWork
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
-    from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
+    from florist.common.training.half_setup import HalfSetup
     from florist.common.transport.channel import Channel, Link, M
 
 
 class WatchedProgress:
-    """Passes everything on, and tells the status too."""
+    """Forwards progress to another one and to the status."""
 
     def __init__(self, inner: Progress, status: Status) -> None:
         self._inner = inner
@@ -53,48 +57,44 @@ class _Both:
         self._second.advance(done)
 
 
-def watched_role(role: Role, status: Status) -> Role:
-    """The same role: the peer's coming and going, waits for it, and training runs are noted."""
+class WatchedRole(ForwardingRole):
+    """Forwards to another role; records connections, waits for the peer, and training runs."""
+
+    def __init__(self, inner: Role, status: Status) -> None:
+        super().__init__(inner)
+        self._status = status
 
     @contextmanager
-    def connect(*how: Any) -> Iterator[Link]:  # noqa: ANN401 - as the role takes it
+    def connect(
+        self,
+        config: PartyConfig,
+        plaintext: bool,  # noqa: FBT001
+        timeout: float,
+    ) -> Iterator[Link]:
         with ExitStack() as stack:
-            with status.awaiting_peer():
-                link = stack.enter_context(role.connect(*how))
-            stack.enter_context(status.connected(link))
+            with self._status.awaiting_peer():
+                link = stack.enter_context(super().connect(config, plaintext, timeout))
+            stack.enter_context(self._status.connected(link))
             yield link
 
-    def make_half() -> Callable[[HalfSetup, Channel, Run], Half[Any]]:
-        make = role.make_half()
+    def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
+        return super().run_psu(_TimedLink(link, self._status.waits), work, progress, table)
 
-        def make_watched(setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
-            return make(setup, TimedChannel(channel, status.waits), run)
+    def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
+        return super().make_half(setup, TimedChannel(channel, self._status.waits), run)
 
-        return make_watched
+    def on_run_start(self, run: Run, audit: AuditRecord | None) -> None:
+        self._status.train(run, audit)
 
-    def run_psu(link: Link, *rest: Any) -> UnionView:  # noqa: ANN401 - as the role takes it
-        return role.run_psu(_TimedLink(link, status.waits), *rest)
-
-    def make_evaluator() -> Callable[
-        [Any, EvaluationParts, Channel, StepProgress], Evaluation | None
-    ]:
-        evaluate = role.make_evaluator()
-        return lambda bundle, parts, channel, step: evaluate(
-            bundle, parts, TimedChannel(channel, status.waits), step
-        )
-
-    return replace(
-        role,
-        connect=connect,
-        make_half=make_half,
-        on_run_start=status.train,
-        run_psu=run_psu,
-        make_evaluator=make_evaluator,
-    )
+    def evaluate(
+        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+    ) -> Evaluation | None:
+        timed = TimedChannel(channel, self._status.waits)
+        return super().evaluate(bundle, parts, timed, progress)
 
 
 class TimedChannel(ForwardingChannel):
-    """Another channel; the time for which we wait for its messages is taken."""
+    """Forwards to another channel and measures the time spent waiting for messages."""
 
     def __init__(self, inner: Channel, waits: Stopwatch) -> None:
         super().__init__(inner)
@@ -106,7 +106,7 @@ class TimedChannel(ForwardingChannel):
 
 
 class _TimedLink(ForwardingLink):
-    """Another link, with such channels."""
+    """Forwards to another link; its channels measure the time spent waiting for messages."""
 
     def __init__(self, inner: Link, waits: Stopwatch) -> None:
         super().__init__(inner)

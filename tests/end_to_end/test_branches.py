@@ -28,6 +28,7 @@ from florist.common.psu import partitions
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import align as align_stage
+from florist.common.stages.run_stages import run_stage
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.messages import Step
 from florist.experiments.sample_data import ClickSample, IdSample
@@ -61,7 +62,7 @@ class Pair:
         def one(role: RoleName) -> FloristError | None:
             config = load_config(self.workspace.config(role))
             try:
-                align_stage.align(KINDS[role], config, StageOptions(), NoProgress())
+                run_stage("align", KINDS[role], config, StageOptions(), NoProgress())
             except FloristError as error:
                 return error
             return None

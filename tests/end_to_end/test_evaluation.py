@@ -9,7 +9,7 @@ import json
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +27,7 @@ from florist.common.evaluation import metrics
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import evaluate as evaluate_stage
-from florist.common.stages.evaluate import evaluate
+from florist.common.stages.run_stages import run_stage
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
@@ -41,7 +41,7 @@ from florist.common.transport.recording import RecordingLink
 from florist.experiments import click_data
 from florist.experiments.sample_data import evaluation_path
 from florist.passive_party.role import PASSIVE
-from tests.support.in_process import lend
+from tests.support.in_process import RoleOverLink, RoleWithoutPeer
 from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
 from tests.support.tables import read_ids
 
@@ -111,13 +111,10 @@ def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def alone(workspace: Workspace, role: RoleName, **options: bool) -> FloristError:
     """The end of a party that is refused before it calls its peer."""
-
-    def connect(*_: object) -> Any:  # noqa: ANN401
-        raise AssertionError("the peer was called")
-
     with pytest.raises(FloristError) as end:
-        evaluate(
-            replace(BOTH[role], connect=connect),
+        run_stage(
+            "evaluate",
+            RoleWithoutPeer(BOTH[role]),
             load_config(workspace.config(role)),
             StageOptions(**options),
             NoProgress(),
@@ -146,10 +143,10 @@ def run(workspace: Workspace, **options: bool) -> Run:
     links = {role: RecordingLink(link) for role, link in zip(ROLES, linked_pair(), strict=True)}
 
     def end(role: RoleName) -> FloristError | None:
-        side = replace(BOTH[role], connect=lambda *_: lend(links[role]))
+        side = RoleOverLink(BOTH[role], links[role])
         config = load_config(workspace.config(role))
         try:
-            evaluate(side, config, StageOptions(**options), NoProgress())
+            run_stage("evaluate", side, config, StageOptions(**options), NoProgress())
         except FloristError as error:
             return error
         return None
@@ -433,10 +430,14 @@ def retrain(workspace: Workspace) -> None:
     configure(workspace, {"optimiser.learning_rate": 3e-3})
 
     def end(role: RoleName, link: Link) -> None:
-        from florist.common.stages.train import train  # noqa: PLC0415
-
-        side = replace(BOTH[role], connect=lambda *_: lend(link))
-        train(side, load_config(workspace.config(role)), StageOptions(force=True), NoProgress())
+        side = RoleOverLink(BOTH[role], link)
+        run_stage(
+            "train",
+            side,
+            load_config(workspace.config(role)),
+            StageOptions(force=True),
+            NoProgress(),
+        )
 
     with ThreadPoolExecutor(2) as both:
         for done in [

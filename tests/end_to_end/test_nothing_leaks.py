@@ -16,7 +16,7 @@ from florist.common.psu import keys as keys_module
 from florist.common.psu.keys import Keys
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
-from florist.common.stages.align import align
+from florist.common.stages.run_stages import run_stage
 from florist.passive_party.role import PASSIVE
 from tests.support.parties import ROLES, SMALL, Workspace
 
@@ -113,11 +113,18 @@ def test_secrets_reach_neither_logs_nor_disk(
         progress = LineProgress(log, every_seconds=0.0)
         runs = [
             both.submit(
-                align, role, load_config(workspace.config(role.name)), StageOptions(), progress
+                run_stage,
+                "align",
+                role,
+                load_config(workspace.config(role.name)),
+                StageOptions(),
+                progress,
             )
             for role in (ACTIVE, PASSIVE)
         ]
-        alignments = [run.result(timeout=60)["train"] for run in runs]
+        for run in runs:
+            run.result(timeout=60)
+    alignments = [workspace.run_directory(role).load_alignment() for role in ROLES]
     assert [alignment.summary.shared_size for alignment in alignments] == [SMALL.shared] * 2
     assert len(drawn_keys) == 2
     written = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())

@@ -19,8 +19,8 @@ from florist.cli.tool import app
 from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
-from florist.common.stages.align import align
 from florist.common.stages.observe import observing
+from florist.common.stages.run_stages import run_stage
 from florist.passive_party.role import PASSIVE
 from tests.support.observability import get, get_status, parsed
 from tests.support.parties import ROLES, QuickClicks, Workspace
@@ -222,7 +222,7 @@ def told_by_a_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[st
         role = ACTIVE if name == "active" else PASSIVE
         with observing(role, config, NoProgress()) as watch:
             for _ in watch.stages(["align"]):
-                align(watch.role, config, StageOptions(), watch.progress)
+                run_stage("align", watch.role, config, StageOptions(), watch.progress)
             for path in ("/status.json", "/metrics", "/"):
                 assert "citizen-" not in get(addresses[name], path).text
             found = parsed(get(addresses[name], "/metrics").text)

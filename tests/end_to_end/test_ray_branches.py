@@ -20,7 +20,7 @@ from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
-from florist.common.stages import align as align_stage
+from florist.common.stages.run_stages import run_stage
 from florist.common.storage.files import FolderStorage
 from florist.experiments.sample_data import IdSample
 from florist.passive_party.role import PASSIVE
@@ -71,7 +71,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
 
     def align(role: RoleName) -> None:
         config = load_config(workspace.config(role))
-        align_stage.align(KINDS[role], config, StageOptions(), NoProgress())
+        run_stage("align", KINDS[role], config, StageOptions(), NoProgress())
 
     with local_cluster(cores=4), ThreadPoolExecutor(2) as both:
         for run in [both.submit(align, role) for role in ROLES]:

@@ -7,7 +7,7 @@ import logging
 import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,8 +26,7 @@ from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
-from florist.common.stages.align import align
-from florist.common.stages.train import train
+from florist.common.stages.run_stages import run_stage
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.codec import encode
@@ -35,7 +34,7 @@ from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Abort, Control, GradientBlock
 from florist.common.transport.recording import Direction, RecordingLink
 from florist.passive_party.role import PASSIVE
-from tests.support.in_process import StopAfter, lend
+from tests.support.in_process import RoleOverLink, StopAfter
 from tests.support.parties import ROLES, QuickClicks, Workspace
 
 if TYPE_CHECKING:
@@ -82,11 +81,13 @@ class Both:
             return {role: end.result(timeout=90) for role, end in ends.items()}
 
     def _end(self, role: RoleName, link: Link) -> FloristError | None:
-        side = replace(BOTH[role], connect=lambda *_: lend(link))
+        side = RoleOverLink(BOTH[role], link)
         stops = self.stop_after is not None and role == "active"
         progress = StopAfter(self.stop_after or 0) if stops else NoProgress()
         try:
-            train(side, load_config(self.workspace.config(role)), self.options, progress)
+            run_stage(
+                "train", side, load_config(self.workspace.config(role)), self.options, progress
+            )
         except FloristError as error:
             return error
         return None
@@ -98,7 +99,12 @@ def aligned(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     with ThreadPoolExecutor(2) as parties:
         ends = [
             parties.submit(
-                align, BOTH[role], load_config(workspace.config(role)), StageOptions(), NoProgress()
+                run_stage,
+                "align",
+                BOTH[role],
+                load_config(workspace.config(role)),
+                StageOptions(),
+                NoProgress(),
             )
             for role in ROLES
         ]

@@ -14,7 +14,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,12 @@ from florist.cli.ports import free_port
 from florist.common.core.errors import FloristError, Interrupted
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
+from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
-from florist.common.stages.align import align
-from florist.common.stages.train import train
+from florist.common.stages.run_stages import run_stage
+from florist.common.stages.train import TrainStage
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
 from florist.common.transport import messages
@@ -51,7 +52,7 @@ from florist.common.transport.messages import (
 )
 from florist.common.transport.recording import RecordingLink
 from florist.passive_party.role import PASSIVE
-from tests.support.in_process import StopAfter, lend
+from tests.support.in_process import RoleOverLink, StopAfter
 from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
 from tests.support.tables import read_ids
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.core.roles import RoleName
+    from florist.common.session.stage_state import StageName
+    from florist.common.stages.role import Role
     from florist.common.transport.channel import Link
 
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
@@ -105,14 +108,14 @@ class Pair:
         return self._end(role)
 
     def _end(self, role: RoleName) -> FloristError | None:
-        side = BOTH[role]
+        side: Role = BOTH[role]
         if role in self.links:
-            side = replace(side, connect=lambda *_: lend(self.links[role]))
+            side = RoleOverLink(side, self.links[role])
         stop = self.stop_after.get(role)
         progress = StopAfter(stop) if stop else NoProgress()
         options = self.options.get(role, StageOptions())
         try:
-            train(side, load_config(self.workspace.config(role)), options, progress)
+            run_stage("train", side, load_config(self.workspace.config(role)), options, progress)
         except FloristError as error:
             return error
         return None
@@ -148,7 +151,8 @@ def align_both(workspace: Workspace) -> Workspace:
     with ThreadPoolExecutor(2) as parties:
         ends = [
             parties.submit(
-                align,
+                run_stage,
+                "align",
                 BOTH[role],
                 load_config(workspace.config(role)),
                 StageOptions(force=True),
@@ -431,15 +435,15 @@ def test_a_result_whose_peer_has_none_is_made_again(
     workspace: Workspace, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One has saved its half when the other dies; then both resume."""
-    save = train_stage._save
+    save = TrainStage.save
 
-    def fail(*arguments: Any) -> None:  # noqa: ANN401
-        if arguments[-1].name == "passive":
+    def fail(stage: TrainStage, *arguments: Any) -> None:  # noqa: ANN401
+        if stage.role.name == "passive":
             raise Interrupted("killed while it saves")
-        save(*arguments)
+        save(stage, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train_stage, "_save", fail)
+        patch.setattr(TrainStage, "save", fail)
         ends = Pair(workspace).run()
     assert [end.exit_code for end in ends.values() if end] == [5, 130]
     run_well(workspace)
@@ -491,7 +495,7 @@ def test_a_cut_line_is_gone_on_over_from_the_very_step(
 ) -> None:
     workspace.patient()
     configure(workspace, {"agreement.training.checkpoint_every": 0})
-    go_on = re.compile(r"going on from step (\d+)")
+    go_on = re.compile(r"resuming from step (\d+)")
     with Relay(load_config(workspace.config("active")).network.address) as line:
         workspace.configure("passive", {"network.address": line.address})
         with start_both(workspace) as parties:
@@ -525,17 +529,19 @@ def test_one_that_has_its_result_waits_until_the_peer_has_too(
     """The peer dies before its result is in place, and is started again."""
     workspace.patient()
     active_runs, passive_runs = map(workspace.run_directory, ROLES)
-    save, failures = train_stage._save, iter([Interrupted("killed while it saves")])
+    finishing, failures = RunDirectory.finishing, iter([Interrupted("killed while it saves")])
 
-    def fail_once(*arguments: Any) -> None:  # noqa: ANN401
-        save(*arguments)
-        if arguments[-1].name == "passive" and (failure := next(failures, None)):
+    @contextmanager
+    def fail_once(runs: RunDirectory, stage: StageName) -> Iterator[Path]:
+        with finishing(runs, stage) as folder:
+            yield folder
+        if runs.path == passive_runs.path and (failure := next(failures, None)):
             shutil.rmtree(passive_runs.training)
             while not active_runs.pending("train").exists():
                 time.sleep(0.001)
             raise failure
 
-    monkeypatch.setattr(train_stage, "_save", fail_once)
+    monkeypatch.setattr(RunDirectory, "finishing", fail_once)
     with ThreadPoolExecutor(1) as one:
         active = one.submit(Pair(workspace).alone, "active")
         assert isinstance(Pair(workspace).alone("passive"), Interrupted)
@@ -702,7 +708,7 @@ BAD = {
         },
     ),
     "model-not-ending-at-the-cut": Bad(
-        "passive", "make its last number 8", {"model.hidden": [16, 9]}
+        "passive", "make the last number 8", {"model.hidden": [16, 9]}
     ),
     "no-such-device": Bad("active", "training.device", {"training.device": "mps"}),
 }

@@ -31,7 +31,13 @@ from florist.common.psu.sealed_keys import KEY_BYTES
 from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.union_handshake import open_union
 from florist.common.session.open_session import own_credentials
-from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.session.run_directory import (
+    FORMAT,
+    Alignment,
+    AlignmentSummary,
+    RunDirectory,
+    write_alignments,
+)
 from florist.common.session.session import PeerRunsPreflight, Session, SessionTimeouts, make_hello
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.agreement_differences import differences
@@ -313,7 +319,8 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
         bytes_sent=1,
         bytes_received=1,
     )
-    runs.save_alignments({"train": Alignment(summary, np.array([0, 2, 4]))})
+    with runs.finishing("align") as result:
+        write_alignments(result, {"train": Alignment(summary, np.array([0, 2, 4]))})
     runs.training.mkdir()
     history = runs.training / "history.json"
     history.write_text('{"losses": [0.5], "epochs": [], "rows": 3}')

@@ -18,8 +18,7 @@ from florist.common.data.table_reader import read_whole_table
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.settings.serving import Serving
-from florist.common.stages.align import align
-from florist.common.stages.train import train
+from florist.common.stages.run_stages import run_stage
 from florist.experiments import click_data
 from florist.experiments.sample_data import held_out_path
 from florist.passive_party.role import PASSIVE
@@ -80,8 +79,8 @@ def train_pair(directory: Path, sample: QuickModel) -> Workspace:
     def run(role: RoleName) -> None:
         config = load_config(workspace.config(role))
         kind = ACTIVE if role == "active" else PASSIVE
-        align(kind, config, StageOptions(), NoProgress())
-        train(kind, config, StageOptions(), NoProgress())
+        run_stage("align", kind, config, StageOptions(), NoProgress())
+        run_stage("train", kind, config, StageOptions(), NoProgress())
 
     with ThreadPoolExecutor(2) as both:
         for done in [both.submit(run, role) for role in ("active", "passive")]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +13,33 @@ from florist.active_party.role import ACTIVE
 from florist.common.core.errors import PeerLost, TransportError
 from florist.common.core.progress import NoProgress
 from florist.common.observability.status import Status
-from florist.common.stages.watched_role import TimedChannel, WatchedProgress, watched_role
+from florist.common.stages.role import ForwardingRole
+from florist.common.stages.watched_role import TimedChannel, WatchedProgress, WatchedRole
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Control, Goodbye
 from tests.support.observability import ABOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from florist.common.stages.role import Role
     from florist.common.transport.channel import Link
 
 
 #: Arguments, which are handed on as they are.
 HOW: tuple[Any, ...] = ("config", True, 5.0)
+
+
+class Connecting(ForwardingRole):
+    """A role that connects by this function."""
+
+    def __init__(self, inner: Role, connect: Callable[..., AbstractContextManager[Link]]) -> None:
+        super().__init__(inner)
+        self._connect = connect
+
+    def connect(self, *how: object) -> AbstractContextManager[Link]:
+        return self._connect(*how)
 
 
 def test_waiting_for_a_message_is_timed_and_working_is_not() -> None:
@@ -72,7 +85,7 @@ def test_the_peer_is_awaited_then_up_then_gone() -> None:
         seen.append((how, status.snapshot().peer))
         yield linked_pair()[0]
 
-    role = watched_role(replace(ACTIVE, connect=connect), status)
+    role = WatchedRole(Connecting(ACTIVE, connect), status)
     with role.connect(*HOW):
         seen.append(status.snapshot().peer)
     assert seen == [(HOW, "awaited"), "up"]
@@ -88,7 +101,7 @@ def test_a_peer_that_never_comes_is_not_up() -> None:
             raise TransportError("nobody")
         yield linked_pair()[0]
 
-    role = watched_role(replace(ACTIVE, connect=connect), status)
+    role = WatchedRole(Connecting(ACTIVE, connect), status)
     with pytest.raises(TransportError), role.connect(*HOW):
         pass
     assert status.snapshot().peer == "idle"

@@ -1,26 +1,17 @@
-"""The page and the JSON of an evaluation, and which stages `all` runs."""
+"""The HTML and JSON reports of an evaluation."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from florist.cli.party import StageOption, _stages
 from florist.common.evaluation.evaluation import Evaluation
 from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
 from florist.common.reports.evaluation_report import EvaluationReport, render
-from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import StageOptions
-from florist.common.settings.loader import load_config
-from tests.support.parties import QuickClicks, Workspace
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CURVE = CurveEstimate(
     confidence=np.array([0.1, 0.3, 0.6]),
@@ -117,36 +108,3 @@ def test_as_json() -> None:
     passive = replace(REPORT, role="passive", found=None).to_json()
     assert passive["estimates"] is passive["curve"] is None
     assert "scored" not in passive
-
-
-# --- the stages of `--stage all` ---
-
-
-@pytest.mark.parametrize(
-    ("finished", "options", "expected"),
-    [
-        ([], {}, ["align", "train", "evaluate"]),
-        (["alignment"], {}, ["train", "evaluate"]),
-        (["alignment", "training"], {}, ["evaluate"]),
-        (["alignment", "training", "evaluation"], {}, []),
-        (["alignment", "training"], {"force": True}, ["align", "train", "evaluate"]),
-        (["alignment", "training/.pending"], {}, ["train", "evaluate"]),
-        (["alignment", "training", "evaluation/.pending"], {}, ["evaluate"]),
-    ],
-)
-def test_all_leaves_out_what_is_finished(
-    tmp_path: Path, finished: list[str], options: dict[str, bool], expected: list[str]
-) -> None:
-    workspace = Workspace.create(tmp_path, QuickClicks(people=100))
-    config = load_config(workspace.config("active"))
-    for name in finished:
-        (config.run_directory / name).mkdir(parents=True)
-    assert _stages(config, StageOptions(**options)) == [StageOption[name] for name in expected]
-
-
-def test_all_without_an_evaluation_table_ends_with_training(tmp_path: Path) -> None:
-    workspace = Workspace.create(tmp_path)
-    config = load_config(workspace.config("active"))
-    assert _stages(config, StageOptions()) == [StageOption.align, StageOption.train]
-    RunDirectory(config.run_directory).training.mkdir(parents=True)
-    assert _stages(config, StageOptions()) == [StageOption.align]

@@ -11,7 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary, RunDirectory
+from florist.common.session.run_directory import (
+    FORMAT,
+    Alignment,
+    AlignmentSummary,
+    RunDirectory,
+    write_alignments,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +46,11 @@ SUMMARY = AlignmentSummary(
 ALIGNMENT = Alignment(SUMMARY, np.array([4, 0, 2]))
 
 
+def save(runs: RunDirectory, alignment: Alignment) -> None:
+    with runs.finishing("align") as folder:
+        write_alignments(folder, {"train": alignment})
+
+
 def hidden(path: Path) -> list[str]:
     """What is left lying about."""
     return [p.name for p in path.iterdir() if p.name.startswith(".") and p.name != ".lock"]
@@ -47,7 +58,7 @@ def hidden(path: Path) -> list[str]:
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT})
+    save(runs, ALIGNMENT)
     loaded = runs.load_alignment()
     assert loaded.summary == SUMMARY
     assert loaded.rank_of_row.tolist() == [4, 0, 2]
@@ -57,9 +68,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT})
+    save(runs, ALIGNMENT)
     other = Alignment(replace(SUMMARY, rows=9), np.arange(3))
-    runs.save_alignments({"train": other})
+    save(runs, other)
     assert runs.load_alignment().summary.rows == 9
     assert hidden(tmp_path) == []
 
@@ -68,14 +79,14 @@ def test_a_failed_write_leaves_the_old_result_and_no_debris(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT})
+    save(runs, ALIGNMENT)
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full_disk)
     with pytest.raises(ConfigurationError, match="No space left"):
-        runs.save_alignments({"train": replace_rows(7)})
+        save(runs, replace_rows(7))
     assert runs.load_alignment().summary.rows == 3
     assert hidden(tmp_path) == []
 
@@ -113,7 +124,7 @@ def test_ranks_come_in_parts(tmp_path: Path) -> None:
     """They are written as they come, and read into memory when they are used."""
     parts = [np.array([4, 0]), np.array([], dtype=np.int64), np.array([2])]
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": Alignment(SUMMARY, lambda: iter(parts))})
+    save(runs, Alignment(SUMMARY, lambda: iter(parts)))
     loaded = runs.load_alignment()
     assert [part.tolist() for part in loaded.rank_parts()] == [[4, 0, 2]]
     assert loaded.rank_of_row.tolist() == [4, 0, 2]
@@ -123,7 +134,7 @@ def test_ranks_come_in_parts(tmp_path: Path) -> None:
 
 def test_ranks_that_are_lost_before_their_use_are_told(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT})
+    save(runs, ALIGNMENT)
     loaded = runs.load_alignment()
     (runs.alignment / "train/ranks.parquet").unlink()
     with pytest.raises(ConfigurationError, match="align again"):
@@ -132,14 +143,14 @@ def test_ranks_that_are_lost_before_their_use_are_told(tmp_path: Path) -> None:
 
 def test_no_ranks_at_all(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": Alignment(SUMMARY, lambda: iter([]))})
+    save(runs, Alignment(SUMMARY, lambda: iter([])))
     assert runs.load_alignment().rank_of_row.tolist() == []
 
 
 @pytest.mark.parametrize("damage", ["truncate", "format", "json", "union size", "ranks gone"])
 def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT})
+    save(runs, ALIGNMENT)
     facts, ranks = runs.alignment / "train/alignment.json", runs.alignment / "train/ranks.parquet"
     match damage:
         case "truncate":
@@ -158,6 +169,6 @@ def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
 
 def test_the_table_is_readable_by_others_tools(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
-    runs.save_alignments({"train": ALIGNMENT})
+    save(runs, ALIGNMENT)
     assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]
     assert json.loads((runs.alignment / "train/alignment.json").read_text())["union_size"] == 5

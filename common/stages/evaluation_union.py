@@ -1,0 +1,163 @@
+"""Agreeing with the peer on the union of the evaluation tables, and aligning them once.
+
+The union is kept: a model that is evaluated again sees the same people with the same stand-ins.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.core.errors import ConfigurationError
+from florist.common.data.id_check import fingerprint
+from florist.common.evaluation.reserved_rows import random_rows
+from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.sealed_keys import SecretsInMemory
+from florist.common.core.stage_timer import StageTimer
+from florist.common.psu.union_runner import LocalUnionRunner
+from florist.common.session.mutual_check import mutual_check
+from florist.common.session.run_directory import Alignment, EvaluationUnion
+from florist.common.stages.table_aligner import TableAligner
+from florist.common.synthetic.secret_draws import SecretDraws
+from florist.common.transport.messages import EvaluationOpening
+
+if TYPE_CHECKING:
+    from florist.common.core.progress import Progress
+    from florist.common.groups.group import Group
+    from florist.common.session.run_directory import RunDirectory
+    from florist.common.session.session import Session
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.evaluation_table import EvaluationTable
+    from florist.common.stages.role import Role
+    from florist.common.transport.channel import Channel
+
+log = logging.getLogger("florist.evaluate")
+
+
+def check_kept_union(runs: RunDirectory, table: EvaluationTable) -> None:
+    """Check that a union kept from an earlier evaluation is of the same table.
+
+    Raises:
+        ConfigurationError: it is of another table.
+    """
+    kept = runs.load_evaluation_union()
+    if kept is not None and kept.alignment.summary.table_fingerprint != table.fingerprint:
+        raise ConfigurationError(
+            "data.evaluation: its IDs are not the ones that were aligned for an earlier "
+            f"evaluation; restore the table, or name another run_directory. {_start_over(runs)}"
+        )
+
+
+def _start_over(runs: RunDirectory) -> str:
+    return (
+        f"To align again, both parties delete {runs.evaluation_alignment.name} from their run "
+        "directories: people who are evaluated again then have other stand-ins, and by comparing "
+        "both evaluations the active party can find out who is shared"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UnionAgreement:
+    """Finds the union that both parties hold, or makes one, in one session."""
+
+    role: Role
+    config: PartyConfig
+    runs: RunDirectory
+    group: Group
+    session: Session
+    channel: Channel
+    progress: Progress
+    table: EvaluationTable
+    #: The number of people that we announce; see `Role.people_to_announce`.
+    people: int
+
+    def common_union(self) -> EvaluationUnion:
+        """Return the union that both hold, or a new one if none has been used yet.
+
+        Raises:
+            ConfigurationError: they hold different ones, and one has been used; both parties raise
+                it.
+        """
+        kept = self.runs.load_evaluation_union()
+        ours = self._opening(kept)
+        theirs = self._exchange(ours, kept)
+        if kept is None or theirs.union_sha256 != ours.union_sha256:
+            kept = self._align(self._rows_in_union(ours, theirs))
+            self.runs.save_evaluation_union(kept)
+            # Each learns that the other has saved it before anything is sent about its people.
+            self._exchange(self._opening(kept), kept)
+        return kept
+
+    def _opening(self, kept: EvaluationUnion | None) -> EvaluationOpening:
+        digest = bytes.fromhex(kept.alignment.summary.union_sha256) if kept else b""
+        return EvaluationOpening(digest, self.people, self.runs.has_begun_evaluation)
+
+    def _exchange(self, ours: EvaluationOpening, kept: EvaluationUnion | None) -> EvaluationOpening:
+        """Compare unions. Different ones are acceptable as long as neither has been used.
+
+        Raises:
+            ConfigurationError: they differ and one has been used, or nobody is shared; both parties
+                raise it.
+        """
+
+        def check(theirs: EvaluationOpening) -> None:
+            if ours.union_sha256 == theirs.union_sha256:
+                if kept is not None:
+                    _check_shared(kept.alignment)
+            elif ours.started or theirs.started:
+                raise ConfigurationError(
+                    "the two parties do not hold the same alignment of their evaluation tables: "
+                    f"restore {self.runs.evaluation_alignment}, here or at the peer. "
+                    f"{_start_over(self.runs)}"
+                )
+
+        return mutual_check(self.channel, ours, check)
+
+    def _rows_in_union(self, ours: EvaluationOpening, theirs: EvaluationOpening) -> int:
+        """Return how many of our people to put into the union; the others are kept out."""
+        rows = len(self.table)
+        if self.config.agreement.evaluation.stand_ins == "repeated":
+            return rows
+        return self.role.rows_for_union(self.config, rows, ours.people, theirs.people)
+
+    def _align(self, count: int) -> EvaluationUnion:
+        """Make a union with `count` of our people, chosen at random by a secret that is kept."""
+        table, seed = self.table, self.config.training.seed
+        draws = SecretDraws.fresh()
+        if seed is not None:
+            draws = SecretDraws.from_seed(seed).derive("evaluation")
+        rows = random_rows(len(table), count, draws)
+        log.info(
+            "%s of the %s people in our evaluation table take part",
+            f"{count:,}",
+            f"{len(table):,}",
+        )
+        aligner = TableAligner(
+            self.role,
+            self.config,
+            LocalUnionRunner(LocalExecutor(self.group)),
+            self.session,
+            self.progress,
+            StageTimer(),
+            self.runs.work("evaluate"),
+            SecretsInMemory(),
+        )
+        people = table.ids.take(rows)
+        some = aligner.align("evaluation", people, fingerprint(people))
+        ranks = np.full(len(table), -1, dtype=np.int64)
+        ranks[rows] = some.rank_of_row
+        self.runs.drop_work("evaluate")  # another attempt chooses other people
+        summary = replace(some.summary, rows=len(table), table_fingerprint=table.fingerprint)
+        return EvaluationUnion(Alignment(summary, ranks), draws.secret)
+
+
+def _check_shared(alignment: Alignment) -> None:
+    """Refuse a union of disjoint sets; both parties know the sizes, so both raise."""
+    if not alignment.summary.shared_size:
+        raise ConfigurationError(
+            "data.evaluation: the parties' evaluation tables have nobody in common, so no "
+            "prediction is based on real features and an estimate is impossible"
+        )

@@ -1,0 +1,111 @@
+"""The template of a stage: read and check the inputs, connect, work, save, report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from florist.common.session.reconnect import run_with_peer
+from florist.common.session.run_directory import RunDirectory
+from florist.common.session.stage_state import StageState
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from florist.common.core.progress import Progress
+    from florist.common.session.session import Session
+    from florist.common.session.stage_state import StageName, StageOptions
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.role import Role
+
+#: What a stage reads before it contacts the peer, and what it computes with the peer.
+Inputs = TypeVar("Inputs")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class StageContext:
+    """What every stage of a run is given."""
+
+    role: Role
+    config: PartyConfig
+    options: StageOptions
+    progress: Progress
+
+    @property
+    def runs(self) -> RunDirectory:
+        """The run directory of this party."""
+        return RunDirectory(self.config.run_directory)
+
+
+class Stage(ABC, Generic[Inputs, Outcome]):
+    """One stage, the same for both roles. `run` calls the methods in the order below."""
+
+    name: ClassVar[StageName]
+
+    def __init__(self, context: StageContext) -> None:
+        self.role = context.role
+        self.config = context.config
+        self.options = context.options
+        self.progress = context.progress
+        self.runs = context.runs
+
+    @abstractmethod
+    def open_inputs(self) -> AbstractContextManager[Inputs]:
+        """Read and check everything that can be checked without the peer.
+
+        The inputs are closed when the context ends.
+
+        Raises:
+            ConfigurationError: a file or a setting is not usable; names it and the fix.
+        """
+
+    @abstractmethod
+    def work(self, inputs: Inputs, session: Session) -> Outcome:
+        """Do the stage's work with the peer.
+
+        Called again in a new session when the connection is lost, so it resumes from what is on
+        disk.
+        """
+
+    @abstractmethod
+    def save(self, inputs: Inputs, outcome: Outcome, session: Session, folder: Path) -> None:
+        """Write the result into the new folder."""
+
+    def report(self, inputs: Inputs, outcome: Outcome, session: Session) -> str | None:
+        """Return the HTML report of the result, or None if the stage has none."""
+        return None
+
+    def clean_up(self, inputs: Inputs) -> None:
+        """Delete what is needed only while the stage is incomplete. The peer is finished too."""
+
+    def run(self) -> Path:
+        """Run the stage to its end and return the folder with its result.
+
+        Raises:
+            ConfigurationError: the stage is complete already, its inputs are not usable, or another
+                process uses the run directory.
+            FloristError: what ended the work, here or at the peer.
+        """
+        runs, force = self.runs, self.options.force
+        state = StageState(runs, self.name, force=force)
+        with runs.locked():
+            if force or state.is_complete:
+                runs.drop_work(self.name)
+            state.refuse_complete()
+            with self.open_inputs() as inputs:
+
+                def work(session: Session) -> None:
+                    outcome = self.work(inputs, session)
+                    with runs.finishing(self.name) as folder:
+                        self.save(inputs, outcome, session, folder)
+                        if (report := self.report(inputs, outcome, session)) is not None:
+                            (folder / "report.html").write_text(report, encoding="utf-8")
+
+                plaintext = self.options.plaintext
+                run_with_peer(self.role, self.config, state, work, plaintext=plaintext)
+                self.clean_up(inputs)
+            runs.drop_work(self.name)
+        return runs.result(self.name)

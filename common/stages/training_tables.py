@@ -1,0 +1,188 @@
+"""Reading a party's tables for training: checked against the alignment, and preprocessed."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from florist.common.core.errors import ConfigurationError
+from florist.common.data.feature_store import FeatureStore
+from florist.common.data.scan_table import scan_table
+from florist.common.psu.alignment import Sizes
+from florist.common.storage.files import FolderStorage
+from florist.common.synthetic.membership import Membership
+from florist.common.training.devices import deterministic, pick_device, set_threads
+from florist.common.training.training_data import TrainingData, TrainingTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from florist.common.data.labels import Labels
+    from florist.common.data.preprocessing import Preprocessing
+    from florist.common.data.scan_table import TableScan
+    from florist.common.session.run_directory import (
+        Alignment,
+        AlignmentSummary,
+        RunDirectory,
+        TableName,
+    )
+    from florist.common.settings.agreement import TrainingAgreement
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.role import Role
+
+log = logging.getLogger("florist.train")
+
+#: With fewer steps, a warning says how to get more.
+FEW_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PreparedTables:
+    """A party's data, ready for a model."""
+
+    preprocessing: Preprocessing
+    data: TrainingData
+    summary: AlignmentSummary
+    class_names: tuple[str, ...]
+
+
+def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> PreparedTables:
+    """Read the tables, check that they are the aligned ones, and fit the preprocessing.
+
+    Raises:
+        ConfigurationError: names the file or key and the fix.
+    """
+    agreement = config.agreement.training
+    with _feature_store(config, runs) as store:
+        train, preprocessing, summary, names = _train_table(role, config, runs, store)
+        test = (
+            _test_table(config, runs, store, preprocessing, names) if agreement.test_table else None
+        )
+    set_threads(config.training.threads, config.training.processes)
+    device = pick_device(config.training.device, config.training.processes)
+    if device.type == "cpu":
+        deterministic()  # a resumed run ends with bit-for-bit the same weights
+    log.info("%s rows, %r, device %s", f"{summary.rows:,}", preprocessing, device)
+    _warn_of_few_steps(agreement, summary.union_size)
+    return PreparedTables(
+        preprocessing, TrainingData(agreement, device, train, test), summary, names or ()
+    )
+
+
+@contextmanager
+def _feature_store(config: PartyConfig, runs: RunDirectory) -> Iterator[FeatureStore]:
+    try:
+        yield FeatureStore(config.training.table_bytes, FolderStorage(runs.work("train")))
+    finally:
+        runs.drop_work("train")  # files in use are unlinked already
+        pa.default_memory_pool().release_unused()  # reading tables leaves much memory unused
+
+
+def _train_table(
+    role: Role, config: PartyConfig, runs: RunDirectory, store: FeatureStore
+) -> tuple[TrainingTable, Preprocessing, AlignmentSummary, tuple[str, ...] | None]:
+    """Return the table, its preprocessing, its alignment and the names of its classes."""
+    alignment = runs.load_alignment("train")
+    found = scan_table(
+        config.data.train,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        store,
+        with_labels=role.has_labels,
+    )
+    _check_same_table(alignment, found.fingerprint, "train")
+    if not alignment.summary.shared_size:
+        raise ConfigurationError(
+            "data.train: the parties have nobody in common, so that no features match any labels "
+            "and there is nothing to learn"
+        )
+    role.check_features(found.preprocessing)
+    labels = found.labels.labels(config.agreement.training.classes) if found.labels else None
+    parts = _table_parts(alignment, found, store, labels)
+    return parts, found.preprocessing, alignment.summary, labels.names if labels else None
+
+
+def _test_table(
+    config: PartyConfig,
+    runs: RunDirectory,
+    store: FeatureStore,
+    preprocessing: Preprocessing,
+    names: tuple[str, ...] | None,
+) -> TrainingTable:
+    """Return the test table, preprocessed like the training table.
+
+    It has labels if `names` lists the classes.
+    """
+    agreement, table = config.agreement.training, config.data.test_table
+    if table is None:
+        raise ConfigurationError(
+            "data.test: missing; the agreement says that both parties have a test table "
+            "(agreement.training.test_table)"
+        )
+    alignment = runs.load_alignment("test")
+    found = scan_table(
+        table,
+        config.agreement.id_normalisation,
+        config.data.preprocessing,
+        store,
+        known=preprocessing,
+        with_labels=names is not None,
+    )
+    _check_same_table(alignment, found.fingerprint, "test")
+    _check_all_shared(alignment)
+    labels = found.labels.labels(agreement.classes, names=names) if found.labels else None
+    if labels and len(set(labels.classes.tolist())) < agreement.classes:
+        raise ConfigurationError(
+            "data.test: some classes have no rows, and AUC needs rows of every class; add some"
+        )
+    return _table_parts(alignment, found, store, labels)
+
+
+def _table_parts(
+    alignment: Alignment, found: TableScan, store: FeatureStore, labels: Labels | None
+) -> TrainingTable:
+    summary = alignment.summary
+    return TrainingTable(
+        Membership.of(alignment.rank_of_row, summary.union_size),
+        Sizes(summary.own_size, summary.peer_size, summary.union_size),
+        store.hold(found) if _has_features(found.preprocessing) else None,
+        labels.classes if labels else None,
+    )
+
+
+def _has_features(preprocessing: Preprocessing) -> bool:
+    return bool(preprocessing.numeric_columns or preprocessing.categorical_columns)
+
+
+def _check_same_table(alignment: Alignment, found: str, table: TableName) -> None:
+    if alignment.summary.table_fingerprint != found:
+        raise ConfigurationError(
+            f"data.{table}: its IDs are not the ones that were aligned; restore the table, or "
+            "align again with --force"
+        )
+
+
+def _check_all_shared(alignment: Alignment) -> None:
+    summary = alignment.summary
+    if not summary.rows == summary.peer_size == summary.union_size:
+        raise ConfigurationError(
+            "data.test: the two test tables must contain the same people, without dummies; here "
+            f"{summary.rows:,} and {summary.peer_size:,} people make a union of "
+            f"{summary.union_size:,}"
+        )
+
+
+def _warn_of_few_steps(agreement: TrainingAgreement, union_size: int) -> None:
+    steps = agreement.epochs * -(-union_size // agreement.batch_size)
+    if steps < FEW_STEPS:
+        log.warning(
+            "only %d training steps: a model learns little in fewer than %d; agree on an "
+            "agreement.training.batch_size below %d",
+            steps,
+            FEW_STEPS,
+            agreement.batch_size,
+        )
