@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from florist.common.cluster.choose_runner import make_union_runner
 from florist.common.core import allocator as freed_memory
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.stage_timer import StageTimer
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.psu.sealed_keys import SecretsInMemory
-from florist.common.core.stage_timer import StageTimer
 from florist.common.session.run_directory import write_alignments
 from florist.common.stages.stage import Stage
 from florist.common.stages.table_aligner import TableAligner

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.stage_timer import StageTimer
 from florist.common.data.id_check import fingerprint
 from florist.common.evaluation.reserved_rows import random_rows
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.sealed_keys import SecretsInMemory
-from florist.common.core.stage_timer import StageTimer
 from florist.common.psu.union_runner import LocalUnionRunner
 from florist.common.session.mutual_check import mutual_check
 from florist.common.session.run_directory import Alignment, EvaluationUnion

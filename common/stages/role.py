@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.observe import ServiceWatch
-    from florist.common.training.loop import Half, Run
     from florist.common.training.half_setup import HalfSetup
+    from florist.common.training.loop import Half, Run
     from florist.common.transport.channel import Channel, Link
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import STAGES
-from florist.common.session.stage_state import StageState
+from florist.common.session.stage_state import STAGES, StageState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

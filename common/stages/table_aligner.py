@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.core.progress import Progress
+    from florist.common.core.stage_timer import StageTimer
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.sealed_keys import SecretsInMemory
-    from florist.common.core.stage_timer import StageTimer
     from florist.common.psu.union_runner import UnionRunner
     from florist.common.session.run_directory import TableName
     from florist.common.session.session import Session

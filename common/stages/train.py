@@ -26,10 +26,10 @@ from florist.common.stages.training_tables import PreparedTables, prepare_tables
 from florist.common.synthetic.labels import label_strategy
 from florist.common.training.blocks import check_block_size
 from florist.common.training.event_files import EventFiles
+from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.run_handshake import run_id
-from florist.common.training.half_setup import HalfSetup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
-    from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.half_setup import HalfSetup
+    from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.transport.channel import Channel, Link
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
-    from florist.common.training.loop import Half, Run
     from florist.common.training.half_setup import HalfSetup
+    from florist.common.training.loop import Half, Run
     from florist.common.transport.channel import Channel, Link, M
 
 

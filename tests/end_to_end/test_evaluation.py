@@ -330,7 +330,7 @@ def test_people_of_the_training_table_are_warned_of(
     evaluate_stage.log.propagate = True
     with caplog.at_level("WARNING", logger="florist"):
         run_well(workspace)
-    assert "10 of our 330 people" in caplog.text
+    assert "10 of the 330 people in our evaluation table" in caplog.text
 
 
 def test_the_bundles_predict_as_the_run_did_when_it_ended(trained: Workspace) -> None:
@@ -508,7 +508,7 @@ def test_a_table_that_changed_since_it_was_aligned(workspace: Workspace, role: R
     without(table(workspace, role), "last row")
     end = alone(workspace, role, force=True)
     assert end.exit_code == 2
-    assert "not those that were aligned" in str(end)
+    assert "not the ones that were aligned" in str(end)
     assert "evaluation-alignment" in str(end)
 
 
@@ -518,5 +518,5 @@ def test_strategies_without_independence_are_refused_with_the_reason(tmp_path: P
         end = alone(workspace, role)
         assert end.exit_code == 2
         assert "trained with fea-random cannot be evaluated" in str(end)
-        assert "not distributed as those of real people" in str(end)
+        assert "distributed differently from those of real people" in str(end)
         assert "fea-sampling" in str(end)
