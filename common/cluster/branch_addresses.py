@@ -1,4 +1,4 @@
-"""How the heads of two parties have their branches meet."""
+"""How the heads of two parties agree on where their branches connect."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ if TYPE_CHECKING:
 
     from florist.common.transport.channel import Channel
 
-#: Of a nonce, and of the name of a meeting.
+#: Bytes of a nonce, and of the name of a rendezvous.
 NAME_BYTES = 16
 
 
 def agree_on_rendezvous(
     channel: Channel, listening: Sequence[str], count: int
 ) -> tuple[Sequence[str], bytes]:
-    """Say that our branches are ready, and wait for the peer's.
+    """Tell the peer that our branches are ready, and wait for the peer's.
 
     Args:
-        channel: that of the union's opening.
-        listening: host:port where each of ours listens; none if they dial.
+        channel: the channel of the union's handshake.
+        listening: `host:port` where each of our branches listens; empty if they dial.
         count: how many branches each party has.
 
     Returns:
-        Where each pair of branches meets; and a name for the meeting, random if either side is.
+        The address of each pair of branches, and a name for this rendezvous, which is random if
+        either side is honest.
 
     Raises:
-        ProtocolViolation: what the peer says makes no sense.
+        ProtocolViolation: the peer's message is inconsistent.
     """
     nonce = secrets.token_bytes(NAME_BYTES)
     channel.send(UnionBranches(tuple(listening), nonce))
@@ -48,7 +49,9 @@ def _checked(message: UnionBranches, expected: int) -> UnionBranches:
         for address in message.addresses:
             split_address(address)
     except ValueError:
-        raise ProtocolViolation("the peer's branches have addresses that are none") from None
+        raise ProtocolViolation(
+            "the peer sent an invalid address for one of its branches"
+        ) from None
     if len(message.addresses) != expected or len(message.nonce) != NAME_BYTES:
-        raise ProtocolViolation("what the peer says of its branches makes no sense")
+        raise ProtocolViolation("the peer's message about its branches is inconsistent")
     return message

@@ -1,4 +1,4 @@
-"""Progress of several branches, shown as one party's."""
+"""The progress of several branches, merged into that of one party."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StepState:
 
 
 class RecordedProgress:
-    """Steps as a branch does them, for whoever asks."""
+    """Records the progress of a branch, for its status."""
 
     def __init__(self) -> None:
         self._steps: dict[str, StepState] = {}
@@ -47,13 +47,13 @@ class RecordedProgress:
         state.complete = True
 
     def snapshot(self) -> dict[str, StepState]:
-        """By title."""
+        """Return the steps by title."""
         with self._lock:
             return dict(self._steps)
 
 
 class MergedProgress:
-    """Shows, and counts, the sum of what branches report; a context."""
+    """A context manager that reports the summed progress and traffic of all branches."""
 
     def __init__(self, progress: Progress, traffic: Traffic) -> None:
         self._progress = progress
@@ -62,7 +62,7 @@ class MergedProgress:
         self._shown: dict[str, tuple[StepProgress, ExitStack, StepState]] = {}
 
     def show(self, statuses: Sequence[BranchStatus]) -> None:
-        """One of each branch."""
+        """Report the current status of the branches, one per branch."""
         sent = sum(each.sent for each in statuses)
         received = sum(each.received for each in statuses)
         self._traffic.count_beside(sent - self._sent, received - self._received)

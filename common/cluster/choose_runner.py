@@ -1,4 +1,4 @@
-"""Which union runner and executor a party uses, as its configuration says."""
+"""Creates the union runner and the executor that a party's configuration selects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def make_union_runner(config: PartyConfig, group: Group, *, plaintext: bool) -> UnionRunner:
-    """Who does our unions, as configured; the caller closes it, then the group.
+    """Return the configured union runner; the caller closes it, then the group.
 
     Raises:
-        ConfigurationError: it cannot be had here; says why.
+        ConfigurationError: it cannot be used on this machine.
     """
     if config.agreement.branches == 1:
         return LocalUnionRunner(make_executor(config.compute, group))
@@ -30,10 +30,10 @@ def make_union_runner(config: PartyConfig, group: Group, *, plaintext: bool) -> 
 
 
 def make_executor(compute: ComputeSettings, group: Group) -> Executor:
-    """The one that the configuration names; the caller closes it, then the group.
+    """Return the configured executor; the caller closes it, then the group.
 
     Raises:
-        ConfigurationError: it cannot be had here; says why.
+        ConfigurationError: it cannot be used on this machine.
     """
     if compute.executor == "local":
         return LocalExecutor(group)

@@ -1,8 +1,8 @@
-"""A union's heavy work on a party's own Ray cluster.
+"""An executor that does a union's heavy computation on a party's own Ray cluster.
 
-Ray starts the workers, places them and restarts them. Here is what it must not be trusted with, the
-sealing (`sealed_jobs.py`), and what it does not do: a job of a worker that is lost goes to another
-one, at once. A job has no effect beyond its answer, so it does not matter how often it is done.
+Ray starts, schedules and restarts the workers. This module does what Ray must not be trusted with,
+the sealing (`sealed_jobs.py`), and what Ray does not do: it sends the job of a lost worker to
+another one immediately. A job has no effect but its answer, so it may be executed more than once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count, pairwise
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -47,6 +47,10 @@ from florist.common.storage.id_column import packed_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
+    import numpy.typing as npt
+    from ray import ObjectRef
+
+    from florist.common.cluster.ray_cluster import RemoteMethod
     from florist.common.cluster.ray_worker import Greeting
     from florist.common.cluster.sealed_jobs import SealedSession
     from florist.common.groups.group import Exponent, Group
@@ -57,71 +61,83 @@ log = logging.getLogger("florist.align")
 
 S = TypeVar("S", bound="Sized")
 
-#: Jobs that a worker has at a time: one that it does, and one that is there when it is done.
+#: Jobs that a worker has at a time: one in progress, and one that is ready when it is done.
 JOBS_PER_WORKER = 2
 
-#: Chunks that a job has at most: what Ray takes of this process for a call is then small beside the
-#: work, and a worker is done with it in a quarter of a second with the fastest group.
+#: The most chunks in a job: large enough that Ray's overhead per call is small beside the work, and
+#: small enough that a worker needs only a quarter of a second with the fastest group.
 PARTS_PER_JOB = 4
 
-#: Chunks of one stream that may be under way, at most; there are up to five streams.
-MOST_AHEAD = 256
+#: The most chunks of one stream in progress; there are up to five streams.
+MAX_IN_FLIGHT = 256
 _STREAMS = 5
 
 #: Seconds without any worker after which the run ends.
-PATIENCE = 120.0
+WORKER_TIMEOUT = 120.0
 
 #: Seconds after which a worker that does not answer is restarted.
-_JOB_PATIENCE = 600.0
+_JOB_TIMEOUT = 600.0
 
-#: Workers that one job may cost before it is taken to be the cause.
-_MOST_LOSSES = 8
+#: How many workers one job may lose before the job is taken to be the cause.
+_MAX_LOSSES = 8
 
-_WORKER_LOST = "a worker of the Ray cluster was lost; others do its work"
+_WORKER_LOST = "a worker of the Ray cluster was lost; others take over its work"
 
-#: Fewer rows are sorted here: sending them takes longer.
-_SORTED_HERE_BELOW = 1 << 16
-#: Larger ranges of rows, which are then much alike, are sorted here too.
-_SORT_BYTES_MOST = 1 << 22
+#: Fewer rows are sorted locally: sending them would take longer.
+_SORT_LOCALLY_BELOW = 1 << 16
+#: Larger ranges, whose rows all have the same first bytes, are sorted locally too.
+_MAX_SORT_BYTES = 1 << 22
+
+
+class WorkerActor(Protocol):
+    """Ray's handle of a `Worker`."""
+
+    @property
+    def handshake(self) -> RemoteMethod[Greeting]: ...
+
+    @property
+    def run(self) -> RemoteMethod[bytes]: ...
 
 
 class RayExecutor:
-    """Workers with one core each, on a cluster that is this party's own."""
+    """Uses workers with one core each, on the party's own cluster."""
 
     def __init__(
         self, group: Group, *, engine: str = "auto", address: str = "auto", workers: int = 0
     ) -> None:
-        """Connect, and wait for the first worker; the others join as they come up.
+        """Connect, and wait for the first worker; the others join as they start.
 
         Args:
-            group: on this machine.
-            engine: of the workers.
-            address: as in `ray_cluster.join`.
-            workers: 0 stands for as many as the cluster has cores.
+            group: the group on this machine.
+            engine: the engine of the workers' group.
+            address: see `ray_cluster.join`.
+            workers: the number of workers; 0 means one per core of the cluster.
 
         Raises:
-            ConfigurationError: there is no such cluster, or a worker cannot work.
+            ConfigurationError: there is no such cluster, or a worker cannot be used.
         """
         self.group = group
         self._joined = ray_cluster.join(address, workers)
-        import ray  # noqa: PLC0415 - an extra; it is there, as we have joined
+        import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
 
         self._ray = ray
         self._closed = False
         workers = workers or int(ray.cluster_resources().get("CPU", 0))
-        #: A job for each worker; that there are two is for several streams together.
-        self.ahead = min(MOST_AHEAD, PARTS_PER_JOB * workers + 2)
-        self._seats = JOBS_PER_WORKER * workers
+        #: One job per worker; the second job of each worker comes from another stream.
+        self.max_in_flight = min(MAX_IN_FLIGHT, PARTS_PER_JOB * workers + 2)
+        self._slots = JOBS_PER_WORKER * workers
         self._arrivals = count(1)
         self._turn = Lock()
-        #: Those that have nothing to do; or an error, for whoever looks for one.
-        self._idle: SimpleQueue[_Seat | FloristError] = SimpleQueue()
+        #: Free slots, or an error for whoever waits for a slot.
+        self._idle: SimpleQueue[_Slot | FloristError] = SimpleQueue()
         remote = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(Worker)
-        self._actors: list[Any] = [remote.remote(group.name, engine) for _ in range(workers)]
-        self._threads = PriorityPool(max(1, self._seats), "ray-job")
+        self._actors = [
+            cast("WorkerActor", remote.remote(group.name, engine)) for _ in range(workers)
+        ]
+        self._threads = PriorityPool(max(1, self._slots), "ray-job")
         try:
             for actor in self._actors * JOBS_PER_WORKER:
-                self._introduce(actor, first=True)
+                self._open_slot(actor, first=True)
             first = self._take_idle()
         except BaseException:
             self.close()
@@ -132,13 +148,13 @@ class RayExecutor:
 
     @property
     def memory(self) -> int:
-        # As they came, and as they are given; in order, as many again wait in each of two windows.
-        waiting = (2 * _STREAMS + 2) * self.ahead
-        # Sealed, there and back.
-        at_workers = 2 * min(_STREAMS * self.ahead, self._seats * PARTS_PER_JOB)
+        # Inputs and results; exchanges in order have as many again in each of two windows.
+        waiting = (2 * _STREAMS + 2) * self.max_in_flight
+        # Sealed, in both directions.
+        at_workers = 2 * min(_STREAMS * self.max_in_flight, self._slots * PARTS_PER_JOB)
         return (waiting + at_workers) * CHUNK_BYTES
 
-    # -- what it is for ----------------------------------------------------------------------------
+    # -- the interface of an executor --------------------------------------------------------------
 
     def hashed(self, batches: Iterable[IdColumn]) -> Iterator[Elements]:
         def job(columns: Sequence[IdColumn]) -> Job:
@@ -158,25 +174,27 @@ class RayExecutor:
         return self._each(chunks, job, width)
 
     def checked(self, chunks: Iterable[Elements]) -> Iterator[Elements]:
-        return LocalExecutor(self.group).checked(chunks)  # sending them takes as long
+        return LocalExecutor(self.group).checked(chunks)  # sending them would take as long
 
     def sorted(self, rows: Elements) -> Elements:
-        if len(rows) < _SORTED_HERE_BELOW:
+        if len(rows) < _SORT_LOCALLY_BELOW:
             return sorted_set(rows)
         width = rows.shape[1]
-        # By their first two bytes, rows fall into ranges that can be sorted one by one, and several
-        # that follow each other as one.
-        begins = np.ascontiguousarray(rows[:, :2]).view(">u2")[:, 0].astype(np.uint16)
-        ranged = rows.take(np.argsort(begins, kind="stable"), axis=0)
-        ranges = [ranged[start:end] for start, end in pairwise(_cuts(begins, CHUNK_BYTES // width))]
-        sent = [each for each in ranges if each.nbytes <= _SORT_BYTES_MOST]
+        # Rows are grouped by their first two bytes. The groups can be sorted separately, and
+        # consecutive groups together.
+        prefixes = np.ascontiguousarray(rows[:, :2]).view(">u2")[:, 0].astype(np.uint16)
+        ranged = rows.take(np.argsort(prefixes, kind="stable"), axis=0)
+        ranges = [
+            ranged[start:end] for start, end in pairwise(_cuts(prefixes, CHUNK_BYTES // width))
+        ]
+        sent = [each for each in ranges if each.nbytes <= _MAX_SORT_BYTES]
 
         def job(ranges: Sequence[Elements]) -> Job:
             return Job(Kind.SORT, width, _buffers(ranges))
 
         back = self._each(sent, job, width)
         for each in ranges:
-            each[:] = sorted_set(each) if each.nbytes > _SORT_BYTES_MOST else next(back)
+            each[:] = sorted_set(each) if each.nbytes > _MAX_SORT_BYTES else next(back)
         return ranged
 
     def close(self) -> None:
@@ -184,10 +202,10 @@ class RayExecutor:
         with suppress(Empty):
             while True:
                 self._idle.get_nowait()
-        self._idle.put(InternalError("the cluster's work was ended"))
+        self._idle.put(InternalError("the executor was closed"))
         for actor in self._actors:
-            self._ray.kill(actor)  # calls under way fail, and find the error above
-        self._threads.close()  # what waits fails with it too
+            ray_cluster.kill(actor, restart=False)  # calls in progress fail, and find the error
+        self._threads.close()  # waiting jobs fail with it too
         if self._joined:
             ray_cluster.leave()
 
@@ -196,36 +214,36 @@ class RayExecutor:
     def _each(
         self, items: Iterable[S], job: Callable[[Sequence[S]], Job], width: int
     ) -> Prefetched[Elements]:
-        """What the jobs give for each item: as many rows of `width` bytes as it has."""
-        line: deque[_Part[S]] = deque()
-        rank = current_rank()  # begun by another thread
+        """Yield the results for each item: as many rows of `width` bytes as it has."""
+        queue: deque[_Part[S]] = deque()
+        rank = current_rank()  # jobs are started by another thread
 
-        def begin(item: S) -> Future[Elements]:
+        def start(item: S) -> Future[Elements]:
             part = _Part(item)
-            line.append(part)
-            self._threads.submit(partial(self._work_off, line, job, width), rank)
+            queue.append(part)
+            self._threads.submit(partial(self._run_next, queue, job, width), rank)
             return part.result
 
-        return Prefetched(items, begin, self.ahead)
+        return Prefetched(items, start, self.max_in_flight)
 
-    def _work_off(
-        self, line: deque[_Part[S]], job: Callable[[Sequence[S]], Job], width: int
+    def _run_next(
+        self, queue: deque[_Part[S]], job: Callable[[Sequence[S]], Job], width: int
     ) -> None:
-        """Do what has waited longest in the line; and more of it, if much waits."""
+        """Send the first item of the queue as a job, with more items if many are waiting."""
         parts: list[_Part[S]] = []
         try:
-            # One at a time: whenever that is what takes long, more waits, and jobs become larger.
+            # One thread at a time: whenever this is the bottleneck, more items wait, and jobs grow.
             with self._turn:
-                if not (parts := _taken(line, 1)):
-                    return  # it was in a job before
-                seat = self._take_idle()
-                parts += _taken(line, self._share(1 + len(line)) - 1)
-                call = self._send(seat, job([part.item for part in parts]))
+                if not (parts := _taken(queue, 1)):
+                    return  # another job has taken it
+                slot = self._take_idle()
+                parts += _taken(queue, self._share(1 + len(queue)) - 1)
+                call = self._send(slot, job([part.item for part in parts]))
             rows = _rows(self._answer(call), width)
-        except BaseException as error:  # noqa: BLE001 - whoever takes the results is told
+        except BaseException as error:  # noqa: BLE001 - raised by whoever takes the results
             if isinstance(error, ProtocolViolation) and len(parts) > 1:
-                for part in parts:  # to tell it of the right one
-                    self._work_off(deque([part]), job, width)
+                for part in parts:  # to find the invalid one
+                    self._run_next(deque([part]), job, width)
             else:
                 for part in parts:
                     part.fail(error)
@@ -236,89 +254,91 @@ class RayExecutor:
             part.give(rows[start:end])
 
     def _share(self, waiting: int) -> int:
-        """How many parts of those that wait make a job: no worker is to be left without any."""
+        """Return how many waiting parts make a job, so that every free worker gets some."""
         free_workers = (1 + self._idle.qsize()) / JOBS_PER_WORKER
         return min(PARTS_PER_JOB, math.ceil(waiting / free_workers))
 
     def _answer(self, call: _Call) -> memoryview:
-        """The result, from whichever worker.
+        """Return the result of a job, from any worker.
 
         Raises:
-            ProtocolViolation: the peer's elements are not what they must be.
+            ProtocolViolation: the peer's elements are invalid.
             ConfigurationError: no worker is left.
         """
         for losses in count(1):
             try:
                 answer = self._receive(call)
-            except _Lost:
-                self._introduce(call.seat.actor)  # its seat is back when its worker is
-                if losses == _MOST_LOSSES:
+            except _WorkerLost:
+                self._open_slot(call.slot.actor)  # free again when its worker is
+                if losses == _MAX_LOSSES:
                     break
                 with self._turn:
                     call = self._send(self._take_idle(), call.job)
                 continue
             except BaseException:
-                self._idle.put(call.seat)
+                self._idle.put(call.slot)
                 raise
-            self._idle.put(call.seat)
+            self._idle.put(call.slot)
             return _result(answer)
         raise InternalError(
-            f"{_MOST_LOSSES} workers of the Ray cluster ended while they did the same job; the "
-            "cluster's logs may tell why"
+            f"{_MAX_LOSSES} workers of the Ray cluster ended during the same job; see the "
+            "cluster's logs"
         )
 
-    def _send(self, seat: _Seat, job: Job) -> _Call:
+    def _send(self, slot: _Slot, job: Job) -> _Call:
         try:
-            sealed = seat.conversation.seal(job.to_bytes())
-            return _Call(seat, job, sealed[:NONCE_BYTES], seat.actor.run.remote(seat.name, sealed))
+            sealed = slot.session.seal(job.to_bytes())
+            return _Call(slot, job, sealed[:NONCE_BYTES], slot.actor.run.remote(slot.name, sealed))
         except BaseException:
-            self._idle.put(seat)
+            self._idle.put(slot)
             raise
 
     def _receive(self, call: _Call) -> bytes:
-        seat, exceptions = call.seat, self._ray.exceptions
+        slot, exceptions = call.slot, self._ray.exceptions
         try:
-            answer: bytes = self._ray.get(call.answer, timeout=_JOB_PATIENCE)
+            answer = self._ray.get(call.answer, timeout=_JOB_TIMEOUT)
             if answer == UNKNOWN_SESSION:  # it was restarted
                 log.warning(_WORKER_LOST)
-                raise _Lost
-            return seat.conversation.open(answer, answers=call.nonce)
+                raise _WorkerLost
+            return slot.session.open(answer, answers=call.nonce)
         except exceptions.RayTaskError as error:
             raise InternalError(f"a worker of the Ray cluster failed: {error}") from None
         except exceptions.GetTimeoutError:
             log.warning("a worker of the Ray cluster does not answer and is restarted")
-            self._ray.kill(seat.actor, no_restart=False)
-            raise _Lost from None
+            ray_cluster.kill(slot.actor, restart=True)
+            raise _WorkerLost from None
         except exceptions.RayError:
             if not self._closed:
                 log.warning(_WORKER_LOST)
-            raise _Lost from None
+            raise _WorkerLost from None
         except UnsealError:
-            raise InternalError("a worker of the Ray cluster sealed its answer wrongly") from None
+            raise InternalError(
+                "the answer of a worker of the Ray cluster cannot be decrypted"
+            ) from None
 
-    def _take_idle(self) -> _Seat:
-        seat: _Seat | FloristError
+    def _take_idle(self) -> _Slot:
+        slot: _Slot | FloristError
         try:
-            seat = self._idle.get(timeout=PATIENCE)
+            slot = self._idle.get(timeout=WORKER_TIMEOUT)
         except Empty:
-            seat = ConfigurationError(
-                f"compute.executor: the Ray cluster has had no worker for {PATIENCE:.0f} s; look "
-                "at it with `ray status`, then start again: the run goes on"
+            slot = ConfigurationError(
+                f"compute.executor: the Ray cluster has had no worker for {WORKER_TIMEOUT:.0f} s; "
+                "check it with `ray status`, then start again: the run resumes where it stopped"
             )
-        if isinstance(seat, FloristError):
-            self._idle.put(seat)  # for the others too
-            raise seat
-        return seat
+        if isinstance(slot, FloristError):
+            self._idle.put(slot)  # for other threads too
+            raise slot
+        return slot
 
-    def _introduce(self, actor: Any, *, first: bool = False) -> None:  # noqa: ANN401 - Ray's own
-        """Agree on keys with a worker, once it is up; then there is a seat more."""
+    def _open_slot(self, actor: WorkerActor, *, first: bool = False) -> None:
+        """Exchange keys with a worker, once it is up; then add a free slot."""
         ours = KeyExchange()
 
-        def is_there(greeting: Future[Greeting]) -> None:
+        def greeted(greeting: Future[Greeting]) -> None:
             if self._closed:
                 return
             if (error := greeting.exception()) is not None:
-                log.warning("a worker of the Ray cluster is gone for good")
+                log.warning("a worker of the Ray cluster cannot be restarted")
                 if first:
                     reason = " ".join(str(error).split())[-300:]
                     self._idle.put(ray_cluster.unusable_node(f"a worker cannot start: {reason}"))
@@ -327,48 +347,47 @@ class RayExecutor:
             if why := incompatibility(theirs):
                 self._idle.put(ray_cluster.unusable_node(why))
             else:
-                conversation = ours.as_driver(theirs["public"])
-                self._idle.put(_Seat(actor, ours.public, conversation, theirs["engine"]))
-                if first and next(self._arrivals) == self._seats:
-                    log.info("all workers of the Ray cluster are there")
+                session = ours.as_driver(theirs["public"])
+                self._idle.put(_Slot(actor, ours.public, session, theirs["engine"]))
+                if first and next(self._arrivals) == self._slots:
+                    log.info("all workers of the Ray cluster are up")
 
-        # Tried again by Ray until the worker is there: it may be about to be restarted.
-        introduced = actor.introduce.options(max_task_retries=-1).remote(ours.public)
-        introduced.future().add_done_callback(is_there)
+        # Ray retries until the worker is up: it may be about to be restarted.
+        greeting = actor.handshake.options(max_task_retries=-1).remote(ours.public)
+        greeting.future().add_done_callback(greeted)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Seat:
-    """A place for a job at a worker, with keys of its own."""
+class _Slot:
+    """Room for one job at a worker, with its own session."""
 
-    actor: Any
-    #: How the worker knows with whom it speaks.
+    actor: WorkerActor
+    #: Our public key, by which the worker finds the session.
     name: bytes
-    conversation: SealedSession
+    session: SealedSession
     engine: str
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Call:
-    """A job at a worker; it can be sent again."""
+    """A job that was sent to a worker; it can be sent again."""
 
-    seat: _Seat
+    slot: _Slot
     job: Job
-    #: To which the answer is bound.
+    #: The nonce of the sealed job, which the answer refers to.
     nonce: bytes
-    #: Ray's promise of it.
-    answer: Any
+    answer: ObjectRef[bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Part(Generic[S]):
-    """What one item of a stream waits for."""
+    """One item of a stream, and the future of its result."""
 
     item: S
     result: Future[Elements] = field(default_factory=Future)
 
     def give(self, rows: Elements) -> None:
-        if self.result.set_running_or_notify_cancel():  # else nobody wants it any more
+        if self.result.set_running_or_notify_cancel():  # otherwise it was cancelled
             self.result.set_result(rows)
 
     def fail(self, error: BaseException) -> None:
@@ -376,17 +395,17 @@ class _Part(Generic[S]):
             self.result.set_exception(error)
 
 
-def _taken(line: deque[_Part[S]], most: int) -> list[_Part[S]]:
-    """The first of the line that are still wanted."""
+def _taken(queue: deque[_Part[S]], most: int) -> list[_Part[S]]:
+    """Take the first parts of the queue that are not cancelled."""
     parts: list[_Part[S]] = []
-    while line and len(parts) < most:
-        if not (part := line.popleft()).result.cancelled():
+    while queue and len(parts) < most:
+        if not (part := queue.popleft()).result.cancelled():
             parts.append(part)
     return parts
 
 
-class _Lost(Exception):  # noqa: N818 - it reads as what happened
-    """The worker is gone, or is another one than we spoke with."""
+class _WorkerLost(Exception):  # noqa: N818 - it reads as what happened
+    """The worker is gone, or was restarted."""
 
 
 def _result(answer: bytes) -> memoryview:
@@ -398,12 +417,12 @@ def _result(answer: bytes) -> memoryview:
     return result
 
 
-def _cuts(begins: np.ndarray[Any, np.dtype[np.uint16]], rows: int) -> list[int]:
-    """Where rows ordered by their first two bytes can be cut into parts of about `rows`."""
-    ends = np.cumsum(np.bincount(begins, minlength=1 << 16))
-    wanted = np.arange(rows, len(begins), rows)
+def _cuts(prefixes: npt.NDArray[np.uint16], rows: int) -> list[int]:
+    """Return where rows sorted by these prefixes can be cut into parts of about `rows`."""
+    ends = np.cumsum(np.bincount(prefixes, minlength=1 << 16))
+    wanted = np.arange(rows, len(prefixes), rows)
     cuts = np.unique(ends[np.searchsorted(ends, wanted)])
-    return [0, *cuts[cuts < len(begins)].tolist(), len(begins)]
+    return [0, *cuts[cuts < len(prefixes)].tolist(), len(prefixes)]
 
 
 def _buffers(rows: Sequence[Elements]) -> list[memoryview]:

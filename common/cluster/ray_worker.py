@@ -1,7 +1,7 @@
-"""A worker on the cluster: opens sealed jobs, does them, seals the answers.
+"""A worker on the cluster: opens sealed jobs, executes them, and seals the answers.
 
-It runs as a Ray actor in a process of its own and needs nothing of Ray itself. It keeps its keys in
-memory only, so one that was restarted does not know those who spoke with the one before.
+It runs as a Ray actor in its own process and does not import Ray. It keeps its keys in memory only,
+so a restarted worker does not know the sessions of its predecessor.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 
 
 class Greeting(TypedDict):
-    """How a worker introduces itself: nothing in it is secret."""
+    """A worker's reply to a handshake; nothing in it is secret."""
 
     public: bytes
     release: str
     engine: str
-    #: Why it cannot work here; empty if it can.
+    #: Why it cannot work on its node; empty if it can.
     obstacle: str
 
 
 def incompatibility(greeting: Greeting) -> str:
-    """Why whoever greets so cannot work for us; empty if it can."""
+    """Return why we cannot use the process with this greeting; empty if we can."""
     if greeting["release"] != RELEASE:
         return f"a node has release {greeting['release']} of FLORIST"
     return f"on a node, {greeting['obstacle']}" if greeting["obstacle"] else ""
 
 
-#: The answer of a worker that does not know with whom it speaks.
+#: The answer of a process that does not know the session.
 UNKNOWN_SESSION = b""
 
 
 class Worker:
-    """Works with one thread: there are as many workers as cores."""
+    """Executes jobs in one thread; there are as many workers as cores."""
 
     def __init__(self, group: str, engine: str) -> None:
-        """As in the agreement, and as configured."""
+        """Take the names of the group and of its engine."""
         self._name, self._engine = group, engine
         self._group: Group | None = None
         self._lock = Lock()
-        self._conversations: dict[bytes, SealedSession] = {}
+        self._sessions: dict[bytes, SealedSession] = {}
 
-    def introduce(self, driver: bytes) -> Greeting:
-        """Begin a conversation with the driver whose public half this is, which names it."""
+    def handshake(self, driver: bytes) -> Greeting:
+        """Open a sealed session with the driver that has this public key."""
         greeting = Greeting(public=b"", release=RELEASE, engine="", obstacle="")
         with self._lock:
             if self._group is None:
@@ -65,29 +65,29 @@ class Worker:
                 except ConfigurationError as error:
                     return {**greeting, "obstacle": str(error)}
             ours = KeyExchange()
-            self._conversations[driver] = ours.as_worker(driver)
+            self._sessions[driver] = ours.as_worker(driver)
         return {**greeting, "public": ours.public, "engine": self._group.engine}
 
     def run(self, driver: bytes, sealed: bytes) -> bytes:
-        """The sealed answer to a sealed job, or `UNKNOWN_SESSION`."""
-        conversation = self._conversations.get(driver)
-        if conversation is None or self._group is None:
+        """Return the sealed answer to a sealed job, or `UNKNOWN_SESSION`."""
+        session = self._sessions.get(driver)
+        if session is None or self._group is None:
             return UNKNOWN_SESSION
         try:
             outcome = Outcome.DONE
-            answer = do(Job.from_bytes(conversation.open(sealed)), self._group)
+            answer = execute(Job.from_bytes(session.open(sealed)), self._group)
         except ProtocolViolation as error:
             outcome, answer = Outcome.VIOLATION, str(error).encode()
-        except Exception as error:  # noqa: BLE001 - the driver is told, sealed; Ray's logs are not
+        except Exception as error:  # noqa: BLE001 - reported to the driver, sealed; not to Ray's logs
             outcome, answer = Outcome.FAILED, f"{type(error).__name__}: {error}".encode()
-        return conversation.seal(answer + bytes([outcome]), answers=sealed)
+        return session.seal(answer + bytes([outcome]), answers=sealed)
 
 
-def do(job: Job, group: Group) -> bytes:
-    """The result of a job, as bytes.
+def execute(job: Job, group: Group) -> bytes:
+    """Execute a job and return the result as bytes.
 
     Raises:
-        ProtocolViolation: the elements are not what they must be.
+        ProtocolViolation: an element is invalid.
     """
     match job.kind:
         case Kind.HASH:

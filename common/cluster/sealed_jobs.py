@@ -1,11 +1,12 @@
-"""What goes to a worker and comes back: bytes, sealed for that worker alone.
+"""Jobs for a worker and their answers as bytes, encrypted so that only the two ends can read them.
 
-A worker on a cluster is reached through machinery that keeps what passes: task descriptions, object
-stores, their files on disk, lines between machines. None of these has the keys: both ends make an
-X25519 key for each introduction, in memory, and agree on one AES-256-GCM key for each way.
+A worker on a cluster is reached through machinery that stores what passes through it: task
+descriptions, object stores, their files on disk, connections between machines. None of these has
+the keys: both ends generate an X25519 key for each session, in memory, and derive one AES-256-GCM
+key per direction.
 
-Nonces are random: with 96 bits, two under one key are alike with a chance below 2^-32 as long as
-there are fewer than 2^32, and a conversation has thousands.
+Nonces are random: with 96 bits, the chance of a collision under one key is below 2^-32 for fewer
+than 2^32 messages, and a session has thousands.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ if TYPE_CHECKING:
 
 NONCE_BYTES = 12
 _KEY_BYTES = 32
-#: What is to be done, behind the data: so these begin where numbers may begin in memory.
+#: The kind of job and its parameters, after the data, so that the data are aligned in memory.
 _TRAILER = struct.Struct("<BIH")
 
 
 class UnsealError(Exception):
-    """Sealed by someone else, for someone else, for another job, or changed on its way."""
+    """The bytes were sealed by or for someone else, for another job, or changed in transit."""
 
 
 class Kind(IntEnum):
-    """What there is to do."""
+    """The kind of a job."""
 
     HASH = 1
     RAISE = 2
@@ -47,24 +48,24 @@ class Kind(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The last byte of an answer; before it is the result, or a sentence."""
+    """The last byte of an answer; the result or the error message precedes it."""
 
     DONE = 1
-    #: The peer's elements are not what they must be.
+    #: The peer's elements are invalid.
     VIOLATION = 2
     FAILED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A piece of work."""
+    """A piece of work for a worker."""
 
     kind: Kind
-    #: Bytes of a row; of IDs, how many there are.
+    #: The bytes of a row; for IDs, how many there are.
     number: int
-    #: One after the other, they are the data.
+    #: Concatenated, these are the data.
     payload: Sequence[Buffer] = field(repr=False)
-    #: A secret, where there is one.
+    #: The secret exponent, for the kinds that raise.
     exponent: int = field(default=0, repr=False)
 
     def to_bytes(self) -> bytes:
@@ -74,7 +75,7 @@ class Job:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The payload is a view of `data`."""
+        """Return the job; its payload is a view of `data`."""
         end = len(data) - _TRAILER.size
         kind, number, length = _TRAILER.unpack_from(data, end)
         exponent = int.from_bytes(data[end - length : end])
@@ -82,19 +83,19 @@ class Job:
 
 
 class KeyExchange:
-    """Our half of an agreement on keys, for one conversation."""
+    """Our half of a key exchange, for one session."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
         self.public = self._private.public_key().public_bytes_raw()
 
     def as_driver(self, worker: bytes) -> SealedSession:
-        """With the worker whose public half this is."""
+        """Return the session with the worker that has this public key."""
         to_worker, to_driver = self._keys(worker, self.public + worker)
         return SealedSession(to_worker, to_driver)
 
     def as_worker(self, driver: bytes) -> SealedSession:
-        """With the driver whose public half this is."""
+        """Return the session with the driver that has this public key."""
         to_worker, to_driver = self._keys(driver, driver + self.public)
         return SealedSession(to_driver, to_worker)
 
@@ -106,22 +107,22 @@ class KeyExchange:
 
 
 class SealedSession:
-    """Seals what goes to the other end, opens what comes from it; safe to use from many threads."""
+    """Seals messages to the other end and opens messages from it; safe to use from many threads."""
 
     def __init__(self, sending: bytes, receiving: bytes) -> None:
         self._sending = AESGCM(sending)
         self._receiving = AESGCM(receiving)
 
     def seal(self, plain: bytes, answers: bytes = b"") -> bytes:
-        """Sealed, with its nonce in front; `answers`: the sealed bytes that it is an answer to."""
+        """Return the sealed bytes, nonce first; `answers` is the sealed message they reply to."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + self._sending.encrypt(nonce, plain, answers[:NONCE_BYTES])
 
     def open(self, sealed: bytes, answers: bytes = b"") -> bytes:
-        """What the other end sealed, as an answer to `answers`.
+        """Return what the other end sealed as a reply to `answers`.
 
         Raises:
-            UnsealError: it is not that.
+            UnsealError: the other end did not seal it as that.
         """
         nonce, rest = sealed[:NONCE_BYTES], memoryview(sealed)[NONCE_BYTES:]
         try:

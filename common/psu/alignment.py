@@ -1,4 +1,4 @@
-"""What the union gives a party, and the checks at its end."""
+"""The result of a union for one party, and the checks at its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes that both parties know: of the padded sets, where dummies are used."""
+    """The sizes that both parties learn; they include dummies."""
 
     own: int
     peer: int
@@ -29,16 +29,15 @@ class Sizes:
 
     @property
     def shared(self) -> int:
-        """`|I_a ∩ I_p|`: the leak that the protocol admits."""
+        """`|I_a ∩ I_p|`, which the protocol reveals by design."""
         return self.own + self.peer - self.union
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionView:
-    """What Algorithm 1 gives one party.
+    """The output of Algorithm 1 for one party.
 
-    The elements of `U` themselves are not kept: from here on a UID is its place in the sorted `U`,
-    its rank.
+    The elements of `U` are not kept: from here on a UID is its rank, its index in the sorted `U`.
     """
 
     ranks: StoredRanks
@@ -47,15 +46,15 @@ class UnionView:
 
     @property
     def rank_of_own(self) -> npt.NDArray[np.int64]:
-        """Item `i` is the rank of the party's element `i`; all are read into memory."""
+        """The rank of the party's element `i` at index `i`; reads all into memory."""
         return self.ranks.all()
 
 
 def compare_union(channel: Channel, universe: StoredSet) -> None:
-    """After step 10: both say what they hold.
+    """Compare the union with the peer's, after step 10.
 
     Raises:
-        ProtocolViolation: the peer holds another union.
+        ProtocolViolation: the peer has a different union.
     """
     ours = UnionDigest(len(universe), universe.facts.sha256)
     channel.send(ours)
@@ -69,13 +68,13 @@ def compare_union(channel: Channel, universe: StoredSet) -> None:
 
 
 def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> UnionView:
-    """At the end: where in `U` our own are.
+    """Return our view of the union, with the ranks of our own elements.
 
-    With partitions, the ranks are those of our rows, the digest that of our range; the sizes are
-    those of the whole.
+    With several partitions, the ranks are those of our rows, and the digest is that of our range;
+    the sizes are those of the whole.
 
     Raises:
-        ProtocolViolation: a UID is not in it, or two are the same.
+        ProtocolViolation: a UID is not in the union, or two are equal.
     """
     own = work.total("own size", len(own_uids))
     sizes = Sizes(own, work.peer_size, work.total("size of the union", len(universe)))

@@ -1,20 +1,20 @@
-"""The conversations of Algorithm 1. Each has an originator and an answerer; either party is both.
+"""The exchanges of Algorithm 1. Each has an originator and an answerer; a party is either in turn.
 
 Two kinds cover all its steps:
 
-*shuffled*  (3-4, 5-6, 8-9)  a whole set goes out shuffled, and comes back raised and shuffled;
-*in order*  (11, 12)         elements go out in order, and come back raised, in the same order.
+*shuffled*  (3-4, 5-6, 8-9)  a whole set is sent shuffled, and returned raised and shuffled;
+*in order*  (11, 12)         elements are sent in order, and returned raised, in the same order.
 
-A shuffle is a sort of the whole set by encoded value: it keeps nothing of the order before it, and
+A shuffle is a sort of the whole set by encoded value: it keeps nothing of the previous order, and
 the receiver can check it, together with distinctness, in one pass. Elements are raised chunk by
-chunk as they arrive, but no chunk of a shuffled set is released before the whole set is in.
+chunk as they arrive, but no chunk of a shuffled set is sent before the whole set has arrived.
 
-The rounds need each other's results, and while one party raises the union, the other has nothing
-of it to do. So shuffled exchanges go first wherever something is computed, and what they leave idle
-is for those in order.
+The rounds need each other's results, and while one party raises the union, the other waits for it.
+So shuffled exchanges have priority wherever something is computed, and exchanges in order use the
+time that these leave idle.
 
-What the peer sends is put on record before any answer to it goes out: in a later attempt at the
-same union, under the same secrets, nothing else is answered.
+What the peer sends is recorded before any answer to it is sent: in a later attempt at the same
+union, under the same secrets, nothing else is answered.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Channel
 
-#: Chunks of an in-order exchange that may be under way at once, at least: both parties always have
-#: some to work on.
+#: The least number of chunks of an in-order exchange in progress at once, so that both parties
+#: always have some to work on.
 WINDOW = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A conversation: its channel, its title for people, and the steps of its two ways."""
+    """An exchange: its channel, its title in progress reports, and its steps out and back."""
 
     channel: str
     title: str
@@ -101,21 +101,21 @@ PASSIVE_HASHING = Exchange(
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRun:
-    """One exchange as a party runs it: where it talks, on what it works, who hears of progress."""
+    """One exchange as a party runs it."""
 
     exchange: Exchange
     channel: Channel
     work: UnionWork
-    #: Counts exponentiations; `advance` raises whatever ends the run.
+    #: Counts exponentiations; `advance` raises the error of a link that has failed.
     progress: StepProgress
 
     @high_priority()
     def originate_shuffled(
         self, chunks: Iterable[Elements], count: int, exponent: Exponent
     ) -> StoredSet:
-        """Raise, shuffle, send; keep what comes back: raised and shuffled by the peer.
+        """Raise, shuffle and send the set; store what comes back, raised and shuffled by the peer.
 
-        There are `count` elements in `chunks`; with partitions it is they together who do all this.
+        `chunks` has `count` elements. With several partitions, they shuffle their sets together.
         """
         out, back = self.exchange.out, self.exchange.back
         whole = self.work.total(f"{out.label}: elements", count)
@@ -127,34 +127,34 @@ class ExchangeRun:
             for start, chunk in self._numbered(sorter):
                 send_chunk(self.channel, out, start, chunk)
         coming = self._receive_count(back, whole)
-        ascent = self.work.ascent()
+        order = self.work.ascending_check()
         with self.work.storing(out) as writer:
             for chunk in self.work.executor.checked(self._received(back, coming)):
-                require_shuffled(back, ascent, chunk)
+                require_shuffled(back, order, chunk)
                 writer.append(chunk)
         self.work.journal.check_received(back, writer.tally.facts)
         return self.work.finish(out, writer.tally.facts)
 
     @high_priority()
     def answer_shuffled(self, whole: int, exponent: Exponent) -> StoredSet:
-        """Receive a shuffled set of `whole`; raise, shuffle, send it back; keep what was sent.
+        """Receive a shuffled set of `whole` elements; raise, shuffle, send and store it.
 
-        With partitions it is the set of them all; of it we get and keep what is in our range.
+        With several partitions, we receive, send and store the elements in our range.
         """
         out, back = self.exchange.out, self.exchange.back
         coming = self._receive_count(out, whole)
         self.progress.expect(coming)
-        received, given, answered = Tally(), self.work.ascent(), AscendingCheck()
+        received, order, distinct = Tally(), self.work.ascending_check(), AscendingCheck()
         with self.work.sorting(out.label, coming) as sorter:
             for chunk, raised in self._received_and_raised(out, coming, exponent):
-                require_shuffled(out, given, chunk)
+                require_shuffled(out, order, chunk)
                 received.add(chunk)
                 sorter.add(raised)
             self.work.journal.check_received(out, received.facts)
             send_header(self.channel, back, sorter.complete())
             with self.work.storing(out) as writer:
                 for start, chunk in self._numbered(sorter):
-                    if not answered.accepts(chunk):
+                    if not distinct.accepts(chunk):
                         # Distinct encodings of one element differ by a point of small order.
                         raise ProtocolViolation(f"step {out.label}: the peer's elements collide")
                     writer.append(chunk)
@@ -164,14 +164,14 @@ class ExchangeRun:
     def originate_in_order(
         self, elements: ReadableSet, before: Exponent, after: Exponent
     ) -> StoredSet:
-        """Send each element raised to `before`; keep what comes back, raised to `after`."""
+        """Send each element raised to `before`; store what comes back, raised to `after`."""
         out, back, count = self.exchange.out, self.exchange.back, len(elements)
         self.progress.expect(2 * count)
         send_header(self.channel, out, count)
         receive_header(self.channel, back, count)
-        # As much as we can work on is at the peer, and as much here. All that can be under way is
-        # taken as it comes: the peer never waits for us to read, and so reads what we send.
-        window = max(WINDOW, 2 * self.work.executor.ahead)
+        # The peer has as many chunks as we can work on, and so have we. Everything in progress is
+        # read as it arrives: the peer never waits for us to read, and so reads what we send.
+        window = max(WINDOW, 2 * self.work.executor.max_in_flight)
         answers = prefetched(self._received(back, count), window)
         with closing(answers), self.work.storing(out) as writer:
             returned = self._raised(answers, after, check=True)
@@ -202,7 +202,7 @@ class ExchangeRun:
     def _raised(
         self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool = False
     ) -> Iterator[Elements]:
-        """Each chunk raised to `exponent`, and the progress told."""
+        """Yield each chunk raised to `exponent`, and report progress."""
         for raised in self.work.executor.raised(chunks, exponent, check=check):
             self.progress.advance(len(raised))
             yield raised
@@ -221,19 +221,19 @@ class ExchangeRun:
     def _received_and_raised(
         self, step: Step, count: int, exponent: Exponent
     ) -> Iterator[tuple[Elements, Elements]]:
-        """Each chunk that comes, all of its elements valid, and what it is raised to `exponent`."""
-        under_way: deque[Elements] = deque()
+        """Yield each chunk received, after validation, with the same raised to `exponent`."""
+        in_progress: deque[Elements] = deque()
 
-        def noted() -> Iterator[Elements]:
+        def remembered() -> Iterator[Elements]:
             for chunk in self._received(step, count):
-                under_way.append(chunk)
+                in_progress.append(chunk)
                 yield chunk
 
-        for raised in self._raised(noted(), exponent, check=True):
-            yield under_way.popleft(), raised
+        for raised in self._raised(remembered(), exponent, check=True):
+            yield in_progress.popleft(), raised
 
     def _numbered(self, sorter: SetSorter) -> Iterator[tuple[int, Elements]]:
-        """The sorted set as it travels: chunks, each with the place of its first element."""
+        """Yield the sorted set in chunks, each with the index of its first element."""
         start = 0
         for chunk in in_chunks(sorter.blocks(), rows_per_chunk(self.work.group.width)):
             yield start, chunk

@@ -1,6 +1,6 @@
-"""Where a union's heavy work is done: on this machine, or on a cluster of ours.
+"""The interface of executors, which do the heavy computation of a union, and the local executor.
 
-All streams keep their order, and all executors give the same.
+All streams keep their order, and all executors return the same results.
 """
 
 from __future__ import annotations
@@ -19,70 +19,70 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """Hashes, raises, checks and sorts; safe to use from several threads.
+    """Hashes, raises, checks and sorts elements; safe to use from several threads.
 
-    A stream may take what it is given in a thread of its own, and some of it before it is wanted.
-    What the giving of it raises is raised by the stream.
+    A stream may read its input in another thread and ahead of what is consumed. It raises whatever
+    its input raises.
     """
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A description for logs and reports."""
         ...
 
     @property
     def group(self) -> Group:
-        """The group, on this machine: its widths, its exponents. Whoever made it closes it."""
+        """The group on this machine; the creator of the group closes it."""
         ...
 
     @property
-    def ahead(self) -> int:
-        """Chunks of one stream that it may have under way at a time."""
+    def max_in_flight(self) -> int:
+        """The most chunks of one stream that are in progress at a time."""
         ...
 
     @property
     def memory(self) -> int:
-        """Bytes of this process that it may take for work under way, beyond the usual."""
+        """Additional bytes of memory in this process for chunks in progress."""
         ...
 
     def hashed(self, batches: Iterable[IdColumn]) -> Iterator[Elements]:
-        """One element per ID."""
+        """Yield one element per ID."""
         ...
 
     def raised(
         self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool
     ) -> Iterator[Elements]:
-        """Each chunk raised to `exponent`; with `check`, only if all of its elements are valid.
+        """Yield each chunk raised to `exponent`; with `check`, validate its elements first.
 
         Raises:
-            ProtocolViolation: as the group's `validate` and `power`.
+            ProtocolViolation: an element is invalid; see the group's `validate` and `power`.
         """
         ...
 
     def checked(self, chunks: Iterable[Elements]) -> Iterator[Elements]:
-        """The chunks as they are, all of their elements valid.
+        """Yield the chunks unchanged, after validating their elements.
 
         Raises:
-            ProtocolViolation: as the group's `validate`.
+            ProtocolViolation: an element is invalid; see the group's `validate`.
         """
         ...
 
     def sorted(self, rows: Elements) -> Elements:
-        """`sorted_set` of rows of any width that it takes."""
+        """Return `sorted_set` of the rows, which may have any width."""
         ...
 
     def close(self) -> None:
-        """End what it started; streams that are not at their end fail."""
+        """Release the resources; unfinished streams fail."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """The group's own threads on this machine. What a stream gives, it does when asked for it."""
+    """Uses the group's own threads on this machine. Streams compute lazily."""
 
     group: Group
     name: ClassVar[str] = "local"
-    ahead: ClassVar[int] = 1
+    max_in_flight: ClassVar[int] = 1
     memory: ClassVar[int] = 0
 
     def hashed(self, batches: Iterable[IdColumn]) -> Iterator[Elements]:
@@ -103,4 +103,4 @@ class LocalExecutor:
         return sorted_set(rows)
 
     def close(self) -> None:
-        """Nothing of its own to end."""
+        """Do nothing: it has no resources of its own."""

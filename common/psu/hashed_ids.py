@@ -1,4 +1,4 @@
-"""From a party's IDs to elements of the group, with dummies where it wants them."""
+"""Hashes a party's IDs, and dummies if configured, to elements of the group."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
     from florist.common.storage.id_column import Ids
 
-#: IDs hashed between two reports of progress.
+#: IDs that are hashed between two progress reports.
 BATCH = 16_384
 
-#: A dummy is a random string of this many bytes: it equals no one's ID.
+#: A dummy is a random string of this many bytes, which equals no real ID.
 DUMMY_BYTES = 32
 
 
 def hashed_with_dummies(
     executor: Executor, ids: Ids, dummies: int, progress: StepProgress
 ) -> Iterator[Elements]:
-    """One element per ID in row order, then `dummies` random ones; a batch at a time.
+    """Yield one element per ID in row order, then `dummies` random ones, in batches.
 
-    Dummies pad the sizes that the peer learns, and so blur that of the intersection (section 3.3 of
-    the paper). They go through every step as IDs do; afterwards their UIDs are nobody's.
+    Dummies pad the set sizes that the peer learns (section 3.3 of the paper). They go through every
+    step as IDs do; afterwards their UIDs belong to nobody.
     """
     progress.expect(len(ids) + dummies)
     random = (random_ids(min(BATCH, dummies - start)) for start in range(0, dummies, BATCH))
@@ -41,6 +41,6 @@ def hashed_with_dummies(
 
 
 def random_ids(count: int) -> IdColumn:
-    """`count` strings of 256 random bits from the operating system."""
+    """Return `count` strings of 256 random bits from the operating system."""
     data = np.frombuffer(secrets.token_bytes(count * DUMMY_BYTES), dtype=np.uint8)
     return IdColumn(data, np.arange(count + 1, dtype=np.int64) * DUMMY_BYTES)

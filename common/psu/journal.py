@@ -1,7 +1,7 @@
-"""What one union has got done, on record, so that a later attempt need not do it again.
+"""The journal of one union: which exchanges are finished, so that a later attempt can resume.
 
-Also what the peer has sent: an answer under our secret exponents is given for one set per step and
-no other, however often the peer asks. See docs/decisions/0004-resuming-a-union.md.
+It also records what the peer has sent: under our secret exponents we answer one set per step and no
+other, however often the peer asks. See docs/decisions/0004-resuming-a-union.md.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from florist.common.storage.files import Storage
     from florist.common.transport.messages import Step
 
-#: Times that a union may be begun anew after the peer has had something of us. Every time the peer
-#: learns sizes, and could have changed its set to learn more from them.
+#: How often a union may start over after the peer has received something from us. Each time the
+#: peer learns sizes, and could have changed its set to learn more from them.
 MOST_STARTS = 16
 
-#: The set of our own hashed IDs.
+#: The name of the set of our own hashed IDs.
 IDS = "ids"
 
 _FILE = "journal.json"
@@ -33,6 +33,8 @@ Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
 
 
 class _StoredFacts(BaseModel):
+    """`SetFacts` as JSON."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     count: int = Field(ge=0)
@@ -40,56 +42,57 @@ class _StoredFacts(BaseModel):
 
 
 class _JournalFile(BaseModel):
-    """The journal's file."""
+    """The contents of the journal's file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     format: Literal[1] = 1
-    #: Of what is aligned with whom, as we see it.
+    #: Identifies the two parties and tables, as we see them.
     identity: Hex
     token: Hex
-    #: Our exponents, sealed under a key that only the peer has.
+    #: Our exponents, encrypted under a key that only the peer has.
     sealed: Hex
     peer_size: int = Field(ge=0)
     starts: int = Field(ge=1)
-    #: Our own hashed IDs, once they are stored.
+    #: Our own hashed IDs, once they are completely stored.
     ids: _StoredFacts | None = None
-    #: By step: what we have of a finished exchange, and the sets that the peer sent.
+    #: By step: the sets that finished exchanges stored, and the sets that the peer sent.
     finished: dict[int, _StoredFacts] = {}
     received: dict[int, _StoredFacts] = {}
 
 
 class Journal:
-    """The record of one union, and the sets that go with it; safe to use from several threads."""
+    """The journal of one union and its stored sets; safe to use from several threads."""
 
     def __init__(self, storage: Storage, width: int, identity: bytes) -> None:
-        """What storage has of the union called `identity`; of any other, nothing."""
+        """Load the journal from storage; a journal with another `identity` is ignored."""
         self.storage = storage
         self._width = width
         self._identity = identity.hex()
         self._lock = Lock()
         self._record = self._load()
 
-    # -- where it stands ---------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def token(self) -> bytes:
-        """Names the union under way, here and at the peer; empty if there is none."""
+        """Identifies the union in progress, here and at the peer; empty if there is none."""
         record = self._record
         return bytes.fromhex(record.token) if record and record.identity == self._identity else b""
 
     @property
     def sealed(self) -> bytes:
+        """Our exponents, encrypted under a key that only the peer has."""
         return bytes.fromhex(self._now.sealed)
 
     @property
     def peer_size(self) -> int:
-        """As the peer announced it."""
+        """The size of the peer's set, as it announced."""
         return self._now.peer_size
 
     @property
     def ids(self) -> StoredSet | None:
-        """Our own hashed IDs, in row order, with their dummies."""
+        """Our own hashed IDs, dummies included, in row order; None until they are stored."""
         return self._stored(IDS, self._now.ids) if self._now.ids else None
 
     def stored_result(self, step: Step) -> StoredSet:
@@ -98,10 +101,11 @@ class Journal:
 
     @property
     def finished(self) -> list[int]:
+        """The first steps of the finished exchanges."""
         return sorted(self._now.finished)
 
     def drop_unsound(self) -> bool:
-        """Forget what the storage no longer has; False if the union cannot go on without it."""
+        """Drop exchanges whose sets are damaged; return False if the union cannot be resumed."""
         record = self._now
         if self.ids is not None and not self.ids.is_sound:
             return False
@@ -115,21 +119,21 @@ class Journal:
             self._record = record.model_copy(update={"finished": kept})
         return True
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None:
-        """Begin anew: nothing of an earlier union is kept.
+        """Start a new union; nothing of an earlier one is kept.
 
         Raises:
-            ConfigurationError: it was begun too often.
+            ConfigurationError: it was started too often.
         """
         before = self._record
         starts = before.starts + bool(before.received) if before else 1
         if starts > MOST_STARTS:
             raise ConfigurationError(
-                f"this union was begun {MOST_STARTS} times and never finished. Each time the peer "
-                "learns the sizes anew, and an ill-meaning one could learn from them who is "
-                "shared; if you know why it fails, begin anew with --force"
+                f"this union was started {MOST_STARTS} times and never completed. Each time the "
+                "peer learns the sizes again, and a malicious peer could infer from them who is "
+                "shared; if you know why it fails, start over with --force"
             )
         self.storage.clear()
         with self._lock:
@@ -144,15 +148,15 @@ class Journal:
             )
 
     def keep_ids(self, facts: SetFacts) -> None:
-        """Our hashed IDs are stored."""
+        """Record that our hashed IDs are stored."""
         with self._lock:
             self._save(self._now.model_copy(update={"ids": _packed(facts)}))
 
     def check_received(self, step: Step, facts: SetFacts) -> None:
-        """Put on record what the peer sent, before anything that comes of it is sent.
+        """Record what the peer sent, before any answer to it is sent.
 
         Raises:
-            ProtocolViolation: in an earlier attempt it sent something else.
+            ProtocolViolation: the peer sent something else in an earlier attempt.
         """
         with self._lock:
             before = self._now.received.get(step)
@@ -163,36 +167,36 @@ class Journal:
                 raise _other_set(step)
 
     def check_chunk(self, step: Step, number: int, chunk: Elements) -> None:
-        """The same for one chunk of a set that is answered chunk by chunk.
+        """Record one chunk of a set that is answered chunk by chunk, before it is answered.
 
         Raises:
-            ProtocolViolation: as above.
+            ProtocolViolation: the peer sent something else in an earlier attempt.
         """
         digest = hashlib.sha256(chunk.data).digest()
         name = f"{name_of(step)}.received"
-        size, place = self.storage.size(name) or 0, number * len(digest)
-        if place < size:
+        size, position = self.storage.size(name) or 0, number * len(digest)
+        if position < size:
             with self.storage.reading(name) as file:
-                file.seek(place)
+                file.seek(position)
                 if file.read(len(digest)) != digest:
                     raise _other_set(step)
         else:
             self.storage.append(name, digest)
 
     def finish(self, step: Step, facts: SetFacts) -> None:
-        """The exchange that begins with `step` is finished here, and its set, if any, stored.
+        """Record that the exchange starting with `step` is finished, and its set, if any, stored.
 
-        One that leaves no set has no digest.
+        The facts of an exchange that stores no set have no digest.
         """
         with self._lock:
             finished = {**self._now.finished, int(step): _packed(facts)}
             self._save(self._now.model_copy(update={"finished": finished}))
 
-    # -- its file ----------------------------------------------------------------------------------
+    # -- the file ----------------------------------------------------------------------------------
 
     @property
     def _now(self) -> _JournalFile:
-        assert self._record is not None, "the union has not begun"
+        assert self._record is not None, "the union has not started"
         return self._record
 
     def _stored(self, name: str, facts: _StoredFacts) -> StoredSet:
@@ -215,7 +219,7 @@ class Journal:
 
 
 def name_of(step: Step | int) -> str:
-    """The file of the set that the exchange beginning with `step` leaves."""
+    """Return the name of the set that the exchange starting with `step` stores."""
     return f"step-{int(step)}"
 
 
@@ -229,5 +233,5 @@ def _packed(facts: SetFacts) -> _StoredFacts:
 
 def _other_set(step: Step) -> ProtocolViolation:
     return ProtocolViolation(
-        f"step {step.label}: the peer sends other elements than before the interruption"
+        f"step {step.label}: the peer sent different elements before the interruption"
     )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Keys:
     """`s1, s2, s3` of the active party, or `t1, t2, t3` of the passive: steps 1 and 2.
 
-    They live in memory for one alignment, are never logged or shown, and are written only sealed
-    under a key that is not on the same machine (`custody.py`).
+    They exist in memory for one alignment, are never logged or printed, and are stored only
+    encrypted under a key that is not on the same machine (`sealed_keys.py`).
     """
 
     first: Exponent
@@ -23,7 +23,7 @@ class Keys:
 
     @classmethod
     def fresh(cls, group: Group) -> Self:
-        """Steps 1 and 2: three random exponents."""
+        """Return three random exponents, as in steps 1 and 2."""
         return cls(group.random_exponent(), group.random_exponent(), group.random_exponent())
 
     def __repr__(self) -> str:

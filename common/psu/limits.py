@@ -1,4 +1,4 @@
-"""What a union takes of this machine: memory, kept within a limit, and disk, told in advance."""
+"""Memory and disk space of a union: memory is kept within a limit, disk space is estimated."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from florist.common.storage.external_sorter import rows_on_disk
 
 log = logging.getLogger("florist.align")
 
-#: Bytes for what is not measured beforehand: messages under way on five channels, chunks being
-#: raised, blocks of sorted streams, memory that was freed but not given back.
+#: Bytes for what cannot be measured beforehand: messages in transit on five channels, chunks being
+#: raised, blocks of sorted streams, memory that was freed but not returned to the system.
 RESERVE = 96_000_000
 
-#: Bytes that the program has before it begins, at most, as a rule.
+#: Bytes that the program typically uses at most before a union starts.
 PROGRAM = 200_000_000
 
-#: Bytes that sorting gets in any case: less would make runs so many that merging them is slow.
+#: Bytes that sorting gets in any case: with less there would be too many runs to merge quickly.
 LEAST = 32_000_000
 
 
 def room_for_sorting(limit: int, executor: int = 0) -> int:
-    """Bytes for each of two sorters, so that this process as a whole stays within `limit`.
+    """Return the bytes for each of two sorters, so that this process stays within `limit`.
 
-    What the process has already counts, and what its executor will take. No sorter gets more than
-    an eighth of the limit: longer runs would hardly make it faster.
+    The memory that the process uses already counts, and so does what its executor will need. No
+    sorter gets more than an eighth of the limit: longer runs would hardly be faster.
     """
-    pa.default_memory_pool().release_unused()  # reading tables leaves a lot
+    pa.default_memory_pool().release_unused()  # reading tables leaves much unused memory
     reserve = RESERVE + executor
     taken = resident_bytes() + reserve
     if limit - taken < LEAST:
         log.warning(
-            "alignment.memory_limit: %s MB cannot be kept: it will take about %s MB, of which the "
-            "program has %s already",
+            "alignment.memory_limit: %s MB is too low: the alignment will use about %s MB, of "
+            "which the program uses %s MB already",
             limit // 10**6,
             (taken + LEAST) // 10**6,
             (taken - reserve) // 10**6,
@@ -49,32 +49,32 @@ def _share(limit: int, taken: int) -> int:
     return min(max(limit - taken, LEAST) // 2, max(limit // 8, LEAST // 2))
 
 
-def _largest_share(size: int, branches: int) -> int:
-    """Rows of a branch at most: blocks of rows, or a range of values, of which some have more."""
-    mean = size / branches
+def _largest_share(size: int, partitions: int) -> int:
+    """Return the most rows of a partition: ranges of values differ somewhat in size."""
+    mean = size / partitions
     return math.ceil(mean + 8 * math.sqrt(mean)) + BLOCK_ROWS
 
 
 def resident_bytes() -> int:
-    """Memory that this process has now."""
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no file on a disk
+    """Return the resident memory of this process."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file on disk
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def disk_needed(width: int, own: int, peer: int, limit: int, branches: int = 1) -> int:
-    """Bytes on disk at most, for a union of sets of these sizes, of elements of `width` bytes.
+def disk_needed(width: int, own: int, peer: int, limit: int, partitions: int = 1) -> int:
+    """Return the most bytes on disk for a union of sets of these sizes, of `width`-byte elements.
 
-    Kept to go on from after a loss: our hashed IDs, their UIDs, both sets after the first round,
-    the union. Of the ranks in it, the result. For a time beside them: the sets being sorted,
-    within `limit` bytes of memory; at the end, our UIDs with their rows, and rows with ranks. The
-    digests of our IDs, sorted before all else, take less.
+    Stored for resuming: our hashed IDs, their UIDs, both sets after the first round, and the union.
+    The result: our ranks. Temporarily: the sets being sorted within `limit` bytes of memory, and at
+    the end our UIDs with their rows, and rows with ranks. The digests of our IDs, which are sorted
+    before all this, need less.
 
-    With `branches`, it is what each of them needs, with what waits for its partitions.
+    With `partitions`, it is what each of them needs, with the rows that others fetch from it.
     """
-    if branches > 1:
-        own, peer = (_largest_share(size, branches) for size in (own, peer))
-        waiting = (width + ROW_BYTES) * (own + peer)
-        return waiting + disk_needed(width, own, peer, limit)
+    if partitions > 1:
+        own, peer = (_largest_share(size, partitions) for size in (own, peer))
+        offered = (width + ROW_BYTES) * (own + peer)
+        return offered + disk_needed(width, own, peer, limit)
     room = _share(limit, PROGRAM + RESERVE)
 
     def sorted_rows(width: int, rows: int) -> int:

@@ -1,12 +1,12 @@
-"""A party's union done by several processes of it, its branches: who has what, and who says what.
+"""How a party's union is split among several processes, its partitions.
 
-Branch `k` of a party talks to branch `k` of the peer. It has some blocks of the party's rows, dealt
-in turn, and of each shuffled set the elements of its own range of values. Raising moves an element
-to another range, so after that partitions fetch from each other what is in theirs
-(`shared_sorting.py`). None of it gives the peer anything new: it knows all values of a shuffled
-set, and so how many are in a range.
+Partition `k` of a party talks to partition `k` of the peer. It has some blocks of the party's rows,
+dealt round-robin, and of each shuffled set the elements in its own range of values. Raising moves
+an element to another range; afterwards the partitions fetch the elements of their own ranges from
+each other (`shared_sorting.py`). The peer learns nothing new from this: it knows all values of a
+shuffled set, and so how many are in each range.
 
-Most parties are alone: one process, one range.
+Most parties have one process, and so a single partition.
 """
 
 from __future__ import annotations
@@ -24,43 +24,45 @@ if TYPE_CHECKING:
     from florist.common.psu.shared_sorting import Scatter
     from florist.common.storage.elements import Elements
 
-#: A party's rows are dealt to its branches in blocks of so many.
+#: A party's rows are dealt to its partitions in blocks of this many.
 BLOCK_ROWS = 16_384
 
-#: The first rows, by their first eight bytes, of all ranges but the first.
+#: The lower bounds, as the first eight bytes of a row, of all ranges but the first.
 Cuts = npt.NDArray[np.uint64]
 
 
 class Partitions(Protocol):
-    """The branches of one party in one union, as one of them sees them."""
+    """The partitions of one party in one union, as one of them sees them."""
 
     @property
     def number(self) -> int:
-        """Ours, from 0."""
+        """The index of our own partition, from 0."""
         ...
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """How many partitions there are."""
+        ...
 
     def all_to_all(self, label: str, numbers: Sequence[int]) -> Sequence[int]:
-        """Tell sibling `k` number `k`; what each has told us. Each label is used once.
+        """Send number `k` to partition `k`; return what each sent to us. Use each label once.
 
-        It ends when all partitions have called it, and fails when the link to the peer does.
+        It returns once all partitions have called it, and raises if the link to the peer fails.
         """
         ...
 
     def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
-        """Let partitions fetch what is in their ranges, until the block ends."""
+        """Let the other partitions fetch the rows of their ranges until the block ends."""
         ...
 
     def fetch(self, label: str, width: int) -> Iterator[Elements]:
-        """What all of them offer of our range."""
+        """Yield what all partitions offer of our range."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SinglePartition:
-    """No partitions."""
+    """The whole union in one process."""
 
     number: int = 0
     count: int = 1
@@ -69,23 +71,23 @@ class SinglePartition:
         return numbers
 
     def offer(self, label: str, rows: Scatter) -> AbstractContextManager[None]:
-        raise NotImplementedError("there is nobody to offer anything")
+        raise NotImplementedError("there is no other partition")
 
     def fetch(self, label: str, width: int) -> Iterator[Elements]:
-        raise NotImplementedError("there is nobody to fetch anything from")
+        raise NotImplementedError("there is no other partition")
 
 
 SINGLE = SinglePartition()
 
 
 def blocks_dealt(rows: int, count: int) -> Iterator[tuple[int, int]]:
-    """How a party's rows are dealt to its branches: whose each block is, and how long."""
+    """Yield for each block of a party's rows the partition it belongs to, and its length."""
     for number, start in enumerate(range(0, rows, BLOCK_ROWS)):
         yield number % count, min(BLOCK_ROWS, rows - start)
 
 
 def share(rows: int, number: int, count: int) -> int:
-    """How many rows branch `number` of `count` is dealt."""
+    """Return how many rows partition `number` of `count` has."""
     blocks, rest = divmod(rows, BLOCK_ROWS)
     each, more = divmod(blocks, count)
     own = each + (1 if number < more else 0)
@@ -93,5 +95,5 @@ def share(rows: int, number: int, count: int) -> int:
 
 
 def value_cuts(count: int) -> Cuts:
-    """Ranges of values, all of the same size."""
-    return np.array([(place << 64) // count for place in range(1, count)], dtype=np.uint64)
+    """Return the bounds of `count` ranges of equal size."""
+    return np.array([(index << 64) // count for index in range(1, count)], dtype=np.uint64)

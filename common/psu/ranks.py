@@ -1,4 +1,4 @@
-"""Where in the union a party's own elements are: found by a merge join, and kept in storage."""
+"""The ranks of a party's own elements in the union: found by a merge join, and stored."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
 
-#: The set of ranks of our elements, in row order.
+#: The name of the stored ranks of our elements, in row order.
 RANKS = "ranks"
 
-#: A row number, and a place, as they are sorted: numbers whose bytes are in their order.
+#: Row numbers and ranks are stored big-endian, so that bytes sort as the numbers do.
 _NUMBER = ">u8"
 ROW_BYTES = RANK_BYTES = 8
 
-#: StoredRanks that are given at once.
+#: Ranks that are read at once.
 _PART = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRanks:
-    """The position in `U` of each of the party's elements, dummies included, in row order."""
+    """The rank in `U` of each of the party's elements, dummies included, in row order."""
 
     stored: StoredSet
 
@@ -40,7 +40,7 @@ class StoredRanks:
         return len(self.stored)
 
     def parts(self, count: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Those of the first `count` elements, some at a time."""
+        """Yield the ranks of the first `count` elements, in several arrays."""
         left = count
         for chunk in in_chunks(self.stored.chunks(), _PART):
             if left <= 0:
@@ -49,41 +49,41 @@ class StoredRanks:
             left -= len(chunk)
 
     def all(self) -> npt.NDArray[np.int64]:
-        """In memory."""
+        """Return all ranks in memory."""
         return np.concatenate([np.empty(0, np.int64), *self.parts(len(self))])
 
 
 def find_ranks(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> StoredRanks:
-    """Find each own UID in `U`, and store the ranks in the order of their rows.
+    """Find each own UID in `U`, and store the ranks in row order.
 
-    With partitions, `universe` is our range of `U`, and the UIDs, and ranks, are those of our rows.
+    With several partitions, `universe` is our range of `U`; UIDs and ranks are those of our rows.
 
     Raises:
-        ProtocolViolation: one is not in `U`, or two are the same.
+        ProtocolViolation: a UID is not in `U`, or two are equal.
     """
     count, storage, partitions = len(own_uids), work.journal.storage, work.partitions
     starts = np.array(
         [_first_row(number) for number in range(1, partitions.count)], dtype=np.uint64
     )
     with work.sorting("rows", count, ROW_BYTES + RANK_BYTES, starts) as by_row:
-        for rows_and_places in _joined(work, universe, own_uids):
-            by_row.add(rows_and_places)
+        for rows_and_ranks in _joined(work, universe, own_uids):
+            by_row.add(rows_and_ranks)
         found = by_row.complete()
         if found != count:
-            raise InternalError(f"{found} ranks were found of {count} elements")
+            raise InternalError(f"{found} ranks were found for {count} elements")
         with writing_set(storage, RANKS) as writer:
             for block in by_row.blocks():
                 writer.append(np.ascontiguousarray(block[:, ROW_BYTES:]))
     return StoredRanks(StoredSet(storage, RANKS, RANK_BYTES, writer.tally.facts))
 
 
-def _first_row(branch: int) -> int:
-    """Its number as it is sorted: the rows of each branch have numbers of their own."""
-    return branch << 48
+def _first_row(partition: int) -> int:
+    """Return the first row number of a partition; the partitions have disjoint row numbers."""
+    return partition << 48
 
 
 def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterator[Elements]:
-    """The row of each own UID in our range with its place in `U`, in the order of `U`."""
+    """Yield the row of each own UID in our range with its rank in `U`, in the order of `U`."""
     width, number = universe.width, work.partitions.number
     sizes = work.partitions.all_to_all("sizes of ranges", [len(universe)] * work.partitions.count)
     with work.sorting("uids", len(own_uids), width + ROW_BYTES) as by_uid:
@@ -92,11 +92,11 @@ def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterat
             by_uid.add(np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))]))
             row += len(chunk)
         by_uid.complete()
-        start, ascent = sum(sizes[:number]), AscendingCheck()
+        start, distinct = sum(sizes[:number]), AscendingCheck()
         for uids, records in in_step(universe.chunks(), by_uid.blocks(), width):
             if len(records):
                 wanted = np.ascontiguousarray(records[:, :width])
-                if not ascent.accepts(wanted):
+                if not distinct.accepts(wanted):
                     raise ProtocolViolation("check failed, no two own IDs have the same UID")
                 ranks = positions(uids, wanted) if len(uids) else np.array([-1])
                 if np.any(ranks < 0):

@@ -1,9 +1,9 @@
-"""How secret exponents outlive a crash of their party and still never lie on a disk in the clear.
+"""Keeps secret exponents across a crash without ever writing them to disk in the clear.
 
-A party seals its exponents under a random key and keeps the sealed text; the key is in the peer's
-memory only. So a disk alone opens nothing, nor does the peer; a party that comes back asks its
-peer, who is still there, for the key. If both have gone, the exponents are lost, and the union
-begins anew.
+A party encrypts its exponents under a random key and stores the ciphertext; the key is only in the
+peer's memory. So neither the disk alone nor the peer alone reveals them. A party that restarts asks
+its peer, which is still running, for the key. If both have stopped, the exponents are lost, and the
+union starts over.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _NONCE_BYTES = 12
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UnionSecrets:
-    """What a party has in memory of one union, and nowhere else."""
+    """The secrets of one union, which a party keeps in memory only."""
 
     token: bytes
     keys: Keys
-    #: Opens our sealed exponents.
+    #: Decrypts our sealed exponents.
     own_key: bytes
-    #: Opens the peer's; kept for it.
+    #: Decrypts the peer's; we keep it for the peer.
     peer_key: bytes
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class UnionSecrets:
 
 
 class SecretsInMemory:
-    """What a party holds over several attempts at its unions, one per table."""
+    """The secrets of a party's unions, one per table, across several attempts."""
 
     def __init__(self) -> None:
         self.by_table: dict[TableName, UnionSecrets] = {}
@@ -54,19 +54,19 @@ class SecretsInMemory:
 
 
 def new_sealing_key() -> bytes:
-    """Random."""
+    """Return a random key."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def seal(keys: Keys, key: bytes, token: bytes) -> bytes:
-    """The exponents of the union `token`, readable with `key` alone."""
+    """Return the exponents of the union `token`, encrypted under `key`."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     text = json.dumps([f"{int(k):x}" for k in (keys.first, keys.second, keys.third)])
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, text.encode(), token)
 
 
 def unseal(sealed: bytes, key: bytes, token: bytes) -> Keys | None:
-    """The exponents; None if the key is another, or the text or the token was changed."""
+    """Return the exponents, or None if the key, the ciphertext or the token is wrong."""
     if len(key) != KEY_BYTES or len(sealed) < _NONCE_BYTES:
         return None
     nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]

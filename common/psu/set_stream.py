@@ -1,8 +1,8 @@
 """A set of elements on a channel: a header with the count, then chunks in order.
 
-Where chunks are cut depends on the count alone. The receiver checks everything a peer could get
-wrong: step, count, position, length. A chunk that is repeated, left out or out of place is refused.
-That each element belongs to the group is for the executor to check, before anything comes of it.
+The sizes of the chunks depend on the count alone. The receiver checks everything a peer could get
+wrong: step, count, position, length. It refuses a chunk that is repeated, missing or out of order.
+The executor checks that each element belongs to the group, before it is used.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from florist.common.transport.channel import Channel
     from florist.common.transport.messages import Step
 
-#: A chunk on the line: large enough for the wire, small enough to overlap it with computing.
+#: Bytes of a chunk: large enough to be sent efficiently, small enough to overlap with computing.
 CHUNK_BYTES = 256 * 1024
 
 
 def rows_per_chunk(width: int) -> int:
-    """How many elements of `width` bytes a chunk holds."""
+    """Return how many elements of `width` bytes a chunk holds."""
     return max(1, CHUNK_BYTES // width)
 
 
@@ -37,32 +37,32 @@ def send_header(channel: Channel, step: Step, count: int) -> None:
 
 
 def send_chunk(channel: Channel, step: Step, start: int, elements: Elements) -> None:
-    """Send the elements that begin at position `start`."""
+    """Send the elements from index `start` on."""
     channel.send(SetChunk(step, start, elements.tobytes()))
 
 
 def receive_header(channel: Channel, step: Step, expected: int) -> None:
-    """The peer must announce `expected` elements for `step`."""
+    """Receive the peer's header; raise ProtocolViolation unless it announces `expected`."""
     if (announced := receive_count(channel, step)) != expected:
         raise wrong_count(step, announced, expected)
 
 
 def receive_count(channel: Channel, step: Step) -> int:
-    """How many elements the peer announces for `step`."""
+    """Return how many elements the peer announces for `step`."""
     header = channel.receive(SetHeader)
     _check_step(header.step, step)
     return header.count
 
 
 def wrong_count(step: Step, announced: int, expected: int) -> ProtocolViolation:
-    """For the raising."""
+    """Return the error for a set of the wrong size."""
     return ProtocolViolation(
         f"step {step.label}: the peer announces {announced} elements instead of {expected}"
     )
 
 
 def receive_chunks(channel: Channel, step: Step, count: int, width: int) -> Iterator[Elements]:
-    """The chunks of a set of `count` elements of `width` bytes, which are not looked at."""
+    """Yield the chunks of a set of `count` elements of `width` bytes, which are not validated."""
     start = 0
     while start < count:
         chunk = _receive_chunk(channel, step, start, count, width)
@@ -70,9 +70,9 @@ def receive_chunks(channel: Channel, step: Step, count: int, width: int) -> Iter
         start += len(chunk)
 
 
-def require_shuffled(step: Step, ascent: AscendingCheck, chunk: Elements) -> None:
-    """A shuffled set is sorted, and so shuffled and distinct: this chunk, after those before."""
-    if not ascent.accepts(chunk):
+def require_shuffled(step: Step, order: AscendingCheck, chunk: Elements) -> None:
+    """Raise ProtocolViolation unless a shuffled set is sorted and distinct up to this chunk."""
+    if not order.accepts(chunk):
         raise ProtocolViolation(
             f"step {step.label}: the peer's set is not shuffled by sorting, or not distinct"
         )
@@ -83,19 +83,19 @@ def _receive_chunk(channel: Channel, step: Step, start: int, count: int, width: 
     _check_step(message.step, step)
     if message.start != start:
         raise ProtocolViolation(
-            f"step {step.label}: the peer's chunk begins at {message.start} instead of {start}: "
+            f"step {step.label}: the peer's chunk starts at {message.start} instead of {start}: "
             "one was repeated, left out or out of order"
         )
     rows, remainder = divmod(len(message.elements), width)
     if rows == 0 or remainder:
         raise ProtocolViolation(
-            f"step {step.label}: a chunk of {len(message.elements)} bytes holds no whole number of "
+            f"step {step.label}: a chunk of {len(message.elements)} bytes is not a whole number of "
             f"elements of {width} bytes"
         )
     expected = min(rows_per_chunk(width), count - start)
     if rows != expected:
         raise ProtocolViolation(
-            f"step {step.label}: the peer sends {rows} elements where {expected} are due"
+            f"step {step.label}: the peer sent {rows} elements instead of {expected}"
         )
     return np.frombuffer(message.elements, dtype=np.uint8).reshape(rows, width)
 

@@ -1,4 +1,4 @@
-"""A sort by all branches of a party together: each gives what it has, and gets its own range."""
+"""A distributed sort by all partitions of a party: each ends up with its own range of values."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from florist.common.storage.external_sorter import Sorter
     from florist.common.storage.files import Storage
 
-#: Bytes that are cut into ranges at once, and that are fetched at once, about.
+#: Approximate bytes that are split into ranges at once, and that are fetched at once.
 _CUT_BYTES = 1 << 21
 _FETCH_BYTES = 1 << 20
 
-#: Parts that are fetched before they are wanted.
-_AHEAD = 2
+#: Parts that are fetched ahead.
+_PREFETCH = 2
 
 
 class SetSorter(Protocol):
-    """Takes rows in any order; gives those of our range sorted, once."""
+    """Takes rows in any order; yields those of our range sorted, once."""
 
     def add(self, rows: Elements) -> None:
-        """Take more rows, of any range."""
+        """Add rows, of any range."""
         ...
 
     def complete(self) -> int:
-        """No more will be added, here; how many rows are in our range, once no sibling adds any."""
+        """End adding rows; wait for all partitions and return how many are in our range."""
         ...
 
     def blocks(self) -> Iterator[Elements]:
-        """All rows of our range in ascending order, after `complete`."""
+        """Yield all rows of our range in ascending order; call `complete` first."""
         ...
 
 
 class Scatter:
-    """Rows for all ranges, in a scratch file, from which each range can be read."""
+    """Rows for all ranges, in a temporary file from which each range can be read."""
 
     def __init__(self, file: BinaryIO, width: int, cuts: Cuts) -> None:
         self._file = file
@@ -57,19 +57,20 @@ class Scatter:
         self._cuts = cuts
         self._waiting: list[Elements] = []
         self._waiting_bytes = 0
-        #: For each piece: where its ranges begin, as row numbers in the file, and where it ends.
+        #: For each piece: the first row in the file of each range, and the end of the piece.
         self._bounds: list[npt.NDArray[np.int64]] = []
         self._written = 0
         self._lock = Lock()
 
     def add(self, rows: Elements) -> None:
+        """Add rows, of any range."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= _CUT_BYTES:
             self._write()
 
     def counts(self) -> list[int]:
-        """Rows of each range, after the last was added."""
+        """Return how many rows each range has, after the last was added."""
         self._write()
         sizes = np.zeros(len(self._cuts) + 1, dtype=np.int64)
         for bounds in self._bounds:
@@ -77,7 +78,7 @@ class Scatter:
         return [int(size) for size in sizes]
 
     def part(self, owner: int, start: int) -> tuple[int, bytes]:
-        """Rows of the range of `owner` from piece `start` on; and the piece to go on from, or 0."""
+        """Return the next piece to read, or 0, and the rows of `owner` from piece `start` on."""
         found: list[bytes] = []
         size = 0
         for piece in range(start, len(self._bounds)):
@@ -111,15 +112,15 @@ def sorting_together(
     cuts: Cuts,
     make_sorter: Callable[[int], AbstractContextManager[Sorter]],
 ) -> Iterator[SetSorter]:
-    """A sorter of what all partitions add; each gets its own range.
+    """Return a sorter of the rows that all partitions add; each gets its own range.
 
     Args:
-        partitions: all of them do the same, under the same label.
-        label: of this sorting.
-        storage: for what waits to be fetched.
+        partitions: all of which call this with the same label.
+        label: identifies this sort.
+        storage: for the rows that other partitions fetch.
         width: bytes of a row.
-        cuts: of the ranges.
-        make_sorter: of our range, for about so many rows.
+        cuts: the bounds of the ranges.
+        make_sorter: returns a sorter for about this many rows of our range.
     """
     with storage.scratch() as file, ExitStack() as stack:
         yield _SharedSorter(
@@ -146,7 +147,7 @@ class _SharedSorter:
         self.stack.enter_context(self.partitions.offer(self.label, self.scatter))
         expected = sum(self.partitions.all_to_all(self.label, counts))
         self.sorter = self.stack.enter_context(self.make_sorter(expected))
-        for rows in prefetched(self.partitions.fetch(self.label, self.width), _AHEAD):
+        for rows in prefetched(self.partitions.fetch(self.label, self.width), _PREFETCH):
             self.sorter.add(rows)
         return self.sorter.complete()
 

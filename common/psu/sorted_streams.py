@@ -1,7 +1,7 @@
-"""Streams of sorted blocks: what is done with whole sorted sets, a block of each at a time.
+"""Set operations on streams of sorted blocks, with a few blocks in memory at a time.
 
-A stream is an iterator of arrays that together are one sorted array. The functions on whole arrays
-in `groups/element_sets.py` are the plain versions of these.
+A stream is an iterator of arrays that together form one sorted array. `storage/element_sets.py` has
+the same operations on whole arrays.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def in_step(
     first: Iterable[Elements], second: Iterable[Elements], width: int
 ) -> Iterator[tuple[Elements, Elements]]:
-    """Cut two streams at the same places: each pair holds all rows of both up to some row.
+    """Cut two streams at the same rows: each pair holds all rows of both up to some row.
 
-    Rows are compared by their first `width` bytes; those of one stream differ from each other in
-    them. Either part of a pair can be empty.
+    Rows are compared by their first `width` bytes, in which the rows of one stream are distinct.
+    Either part of a pair can be empty.
     """
     a, b = _Cursor(first), _Cursor(second)
     while a.block is not None and b.block is not None:
@@ -45,7 +45,7 @@ def in_step(
 def union_of(
     first: Iterable[Elements], second: Iterable[Elements], width: int
 ) -> Iterator[Elements]:
-    """The union of two sorted streams of distinct rows, as one such stream."""
+    """Yield the union of two sorted streams of distinct rows, as one such stream."""
     for a, b in in_step(first, second, width):
         if len(a) and len(b):
             yield union(a, b)
@@ -54,7 +54,7 @@ def union_of(
 
 
 def union_size(first: Iterable[Elements], second: Iterable[Elements], width: int) -> int:
-    """How many rows `union_of` has."""
+    """Return how many rows `union_of` yields."""
     return sum(
         len(a) + len(b) - (intersection_size(a, b) if len(a) and len(b) else 0)
         for a, b in in_step(first, second, width)
@@ -62,7 +62,7 @@ def union_size(first: Iterable[Elements], second: Iterable[Elements], width: int
 
 
 def in_chunks(blocks: Iterable[Elements], rows: int) -> Iterator[Elements]:
-    """The same rows, `rows` at a time; the last chunk may have fewer."""
+    """Yield the same rows, `rows` at a time; the last chunk may have fewer."""
     kept: list[Elements] = []
     count = 0
     for block in blocks:
@@ -80,9 +80,9 @@ def in_chunks(blocks: Iterable[Elements], rows: int) -> Iterator[Elements]:
 
 
 class AscendingCheck:
-    """Looks at the blocks of a stream as they pass: are its rows strictly increasing?
+    """Checks, block by block, that the rows of a stream are strictly increasing.
 
-    And is each, by its first eight bytes, at least `first` and less than `end`?
+    The first eight bytes of each row, as a number, must be at least `first` and less than `end`.
     """
 
     def __init__(self, first: int = 0, end: int = 1 << 64) -> None:
@@ -90,7 +90,7 @@ class AscendingCheck:
         self._last: Elements | None = None
 
     def accepts(self, block: Elements) -> bool:
-        """Whether the rows so far and these are."""
+        """Return whether the rows so far, and these, pass the check."""
         if not len(block):
             return True
         joined = block if self._last is None else np.concatenate([self._last, block])
@@ -100,7 +100,7 @@ class AscendingCheck:
 
 
 class _Cursor:
-    """A stream and the rest of its present block; None after its last."""
+    """A stream and the rest of its current block; None at the end."""
 
     def __init__(self, stream: Iterable[Elements]) -> None:
         self._stream = iter(stream)
@@ -108,7 +108,7 @@ class _Cursor:
         self._refill()
 
     def take(self, count: int) -> Elements:
-        """The next `count` rows, which the block has."""
+        """Take the next `count` rows of the current block."""
         assert self.block is not None
         taken, rest = self.block[:count], self.block[count:]
         if len(rest):

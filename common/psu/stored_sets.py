@@ -1,4 +1,4 @@
-"""Sets of elements in storage: written chunk by chunk, read as streams, never held whole."""
+"""Sets of elements in storage, written and read in chunks, never loaded as a whole."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
     from florist.common.storage.files import Storage
 
-#: Seconds between two looks, while one waits, whether all is well.
-_LOOK = 0.2
+#: Seconds between two checks for failure while waiting.
+_CHECK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class SetFacts:
-    """What is remembered of a set: how many elements, and the SHA-256 of them in their order."""
+    """The size of a set, and the SHA-256 of its elements in order."""
 
     count: int
     sha256: bytes
 
 
 class Tally:
-    """Takes a set's elements, in order, and gives its facts."""
+    """Computes the facts of a set from its elements, added in order."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -49,7 +49,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredSet:
-    """A whole set; any number of streams can read it."""
+    """A complete set in storage; any number of readers can stream it."""
 
     storage: Storage
     name: str
@@ -60,7 +60,7 @@ class StoredSet:
         return self.facts.count
 
     def chunks(self) -> Iterator[Elements]:
-        """The elements in their order, as many at a time as travel in one message."""
+        """Yield the elements in order, as many at a time as one message holds."""
         rows = rows_per_chunk(self.width)
         with self.storage.reading(self.name) as file:
             for start in range(0, len(self), rows):
@@ -68,7 +68,7 @@ class StoredSet:
 
     @property
     def is_sound(self) -> bool:
-        """Whether its file still holds what was written; reads all of it."""
+        """Whether the file still holds what was written; reads all of it."""
         if self.storage.size(self.name) != len(self) * self.width:
             return False
         tally = Tally()
@@ -78,18 +78,18 @@ class StoredSet:
 
 
 class ReadableSet(Protocol):
-    """A set that streams can read: it is stored, or is about to be."""
+    """A set that can be streamed: it is stored, or being stored."""
 
     def __len__(self) -> int: ...
 
     def chunks(self) -> Iterator[Elements]:
-        """The elements in their order, as many at a time as travel in one message."""
+        """Yield the elements in order, as many at a time as one message holds."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SetWriter:
-    """Takes the elements of one set, in order."""
+    """Writes the elements of one set, in order."""
 
     file: BinaryIO
     tally: Tally
@@ -101,15 +101,15 @@ class SetWriter:
 
 @contextmanager
 def writing_set(storage: Storage, name: str) -> Iterator[SetWriter]:
-    """A set that is there, under its name, when the block ends well; `tally` has its facts."""
+    """Write a set, which is stored under its name if the block succeeds; `tally` has its facts."""
     with storage.writing(name) as file:
         yield SetWriter(file, Tally())
 
 
 class ArrivingSet:
-    """A set that is written by one thread and read by others, which wait for what has yet to come.
+    """A set that one thread writes while others read it, waiting for what is not written yet.
 
-    It is stored under its name too; see `arriving_set`.
+    It is also stored under its name; see `arriving_set`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class ArrivingSet:
         width: int,
         count: int,
     ) -> None:
-        """`copy`, a scratch file, is what is read."""
+        """Readers read `copy`, a temporary file."""
         self._writing = ExitStack()
         self._writer = self._writing.enter_context(writing)
         self._copy = copy
@@ -127,15 +127,15 @@ class ArrivingSet:
         self._count = count
         self._written = 0
         self._failure: BaseException | None = None
-        self._check: Callable[[], None] = _all_is_well
-        #: Guards all that changes, and the copy's place.
+        self._check: Callable[[], None] = _no_check
+        #: Guards the state, and the position in the copy.
         self._changed = Condition()
 
     def __len__(self) -> int:
         return self._count
 
     def append(self, elements: Elements) -> None:
-        """The next ones; what it failed with, if it has."""
+        """Append the next elements; raise the error that the set failed with, if any."""
         if self._failure is not None:
             raise self._failure
         self._writer.append(elements)
@@ -146,29 +146,29 @@ class ArrivingSet:
             self._changed.notify_all()
 
     def end(self) -> SetFacts:
-        """All have come, and the set is stored; it can still be read here.
+        """Complete the set and store it; it can still be read here.
 
         Raises:
-            InternalError: some are missing.
+            InternalError: elements are missing.
         """
         if self._written != self._count:
-            raise InternalError(f"{self._written} elements of {self._count} have come")
+            raise InternalError(f"only {self._written} elements of {self._count} have arrived")
         self._writing.close()
         return self._writer.tally.facts
 
     def fail(self, error: BaseException) -> None:
-        """No more will come: whoever waits is told."""
+        """Make waiting readers, and the writer, raise `error`."""
         with self._changed:
             self._failure = error
             self._changed.notify_all()
 
     def watch(self, check: Callable[[], None]) -> None:
-        """Whoever waits also raises what `check` does."""
+        """Call `check` while readers wait, so that they raise what it raises."""
         self._check = check
 
     def drop(self) -> None:
-        """Unless it has ended, nothing is stored."""
-        gone = InternalError("a set was not written to its end")
+        """Discard the set, unless it is complete."""
+        gone = InternalError("a set was not completed")
         with suppress(InternalError):
             self._writing.__exit__(InternalError, gone, None)
 
@@ -183,18 +183,18 @@ class ArrivingSet:
                 if self._failure is not None:
                     raise self._failure
                 self._check()
-                self._changed.wait(_LOOK)
+                self._changed.wait(_CHECK_SECONDS)
             self._copy.seek(start * self._width)
             return read_rows(self._copy, end - start, self._width)
 
 
-def _all_is_well() -> None:
-    """Nothing to raise."""
+def _no_check() -> None:
+    """Raise nothing."""
 
 
 @contextmanager
 def arriving_set(storage: Storage, name: str, width: int, count: int) -> Iterator[ArrivingSet]:
-    """A set of `count` elements of `width` bytes, which can be read until the block ends."""
+    """Return a set of `count` elements of `width` bytes, readable until the block ends."""
     with storage.scratch() as copy:
         arriving = ArrivingSet(writing_set(storage, name), copy, width, count)
         try:

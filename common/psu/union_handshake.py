@@ -1,4 +1,4 @@
-"""How a union begins: both say what they have of it, and both go on with that, or both anew."""
+"""How a union starts: both parties say what they have stored, then both resume or start over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("florist.align")
 _NONCE_BYTES = 32
 _TOKEN_BYTES = 32
 
-#: An exchange is named by the step that it begins with.
+#: An exchange is identified by its first step.
 _FIRST_STEPS = frozenset(
     {
         Step.ACTIVE_FIRST_ROUND,
@@ -34,7 +34,7 @@ _FIRST_STEPS = frozenset(
 
 
 class UnionJournal(Protocol):
-    """What there is of a union that was begun before: a `Journal`, or what stands for several."""
+    """The stored state of a union: a `Journal`, or the journals of all partitions together."""
 
     @property
     def token(self) -> bytes: ...
@@ -54,22 +54,22 @@ class UnionJournal(Protocol):
 
 
 def open_union(
-    channel: Channel, group: Group, journal: UnionJournal, held: UnionSecrets | None, size: int
+    channel: Channel, group: Group, journal: UnionJournal, earlier: UnionSecrets | None, size: int
 ) -> tuple[UnionSecrets, frozenset[Step]]:
-    """Agree with the peer on where to go on; return the secrets, and the exchanges both have done.
+    """Agree with the peer on where to resume; return the secrets, and the exchanges both completed.
 
-    If either of the two has lost its part, its secrets or its place, all is begun anew under fresh
-    secrets: old and new elements have nothing in common.
+    If either party has lost its stored state or its secrets, both start over under fresh secrets:
+    old and new elements cannot be linked.
 
     Args:
-        channel: of this union alone.
+        channel: the channel of this union's handshake.
         group: for fresh exponents.
-        journal: what we have on disk; it is that of the new union afterwards.
-        held: what an earlier attempt left in memory.
-        size: how many elements our set has, dummies included.
+        journal: what we have stored; afterwards it belongs to the agreed union.
+        earlier: the secrets that an earlier attempt left in memory.
+        size: the size of our set, dummies included.
     """
     token = journal.token if journal.token and journal.drop_unsound() else b""
-    known = held if held and token and held.token == token else None
+    known = earlier if earlier and token and earlier.token == token else None
     ours = UnionOpening(
         token,
         tuple(journal.finished) if token else (),
@@ -91,22 +91,22 @@ def open_union(
     )
     channel.send(terms)
     their_terms = _checked_terms(
-        channel.receive(UnionTerms), may_go_on=bool(token) and token == theirs.token
+        channel.receive(UnionTerms), may_resume=bool(token) and token == theirs.token
     )
 
     if resume and their_terms.resume:
         assert keys is not None
         done = frozenset(map(Step, ours.finished)) & frozenset(map(Step, theirs.finished))
-        log.info("going on with this union: %s of 5 exchanges are done", len(done))
+        log.info("resuming this union: %s of 5 exchanges are complete", len(done))
         return UnionSecrets(token, keys, own_key, their_terms.sealing_key), done
-    token = _name(terms.nonce, their_terms.nonce)
+    token = _new_token(terms.nonce, their_terms.nonce)
     keys = Keys.fresh(group)
     journal.begin(token, seal(keys, terms.sealing_key, token), theirs.size)
     return UnionSecrets(token, keys, terms.sealing_key, their_terms.sealing_key), frozenset()
 
 
-def _name(ours: bytes, theirs: bytes) -> bytes:
-    """Of a new union: random if either part is."""
+def _new_token(ours: bytes, theirs: bytes) -> bytes:
+    """Return the token of a new union, which is random if either nonce is."""
     return hashlib.sha256(b"florist/union/1" + min(ours, theirs) + max(ours, theirs)).digest()
 
 
@@ -118,15 +118,15 @@ def _checked(opening: UnionOpening) -> UnionOpening:
         or not _FIRST_STEPS.issuperset(opening.finished)
         or (opening.finished and not opening.token)
     ):
-        raise ProtocolViolation("the peer's opening of the union makes no sense")
+        raise ProtocolViolation("the peer's opening of the union is inconsistent")
     return opening
 
 
-def _checked_terms(terms: UnionTerms, *, may_go_on: bool) -> UnionTerms:
+def _checked_terms(terms: UnionTerms, *, may_resume: bool) -> UnionTerms:
     if (
         len(terms.nonce) != _NONCE_BYTES
         or len(terms.sealing_key) != KEY_BYTES
-        or (terms.resume and not may_go_on)
+        or (terms.resume and not may_resume)
     ):
-        raise ProtocolViolation("the peer's terms for the union make no sense")
+        raise ProtocolViolation("the peer's terms for the union are inconsistent")
     return terms

@@ -1,4 +1,4 @@
-"""A union as a stage wants it done, and who does it: this process, or a party's branches."""
+"""The interface through which a stage runs unions, and the runner for a single process."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 class UnionRole(ConnectingRole, Protocol):
-    """What a union needs of a role."""
+    """What a union needs from a role."""
 
     @property
     def import_path(self) -> str:
-        """Where another process finds the role: `module:name`."""
+        """The import path of the role for other processes, `module:name`."""
         ...
 
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
-        """Take the role's part in Algorithm 1."""
+        """Run the role's side of Algorithm 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UnionTask:
-    """One table to be aligned, in one session."""
+    """A table to align in one session."""
 
     role: UnionRole
     config: PartyConfig
@@ -53,51 +53,51 @@ class UnionTask:
     timer: StageTimer
     table: TableName
     ids: Ids
-    #: Of what is aligned with whom: what was begun of any other is not gone on with.
+    #: Identifies the two parties and tables; a stored union of any others is not resumed.
     identity: bytes
-    #: Where unions keep what they have done, to go on from after a loss.
+    #: Where unions store their progress, to resume after an interruption.
     folder: Path
     secrets: SecretsInMemory
 
     @property
     def size(self) -> int:
-        """How many elements our set has, dummies included."""
+        """The size of our set, dummies included."""
         return len(self.ids) + self.config.alignment.dummies
 
 
 class UnionRunner(Protocol):
-    """Does unions; whoever made it closes it."""
+    """Runs unions; the creator closes it."""
 
     @property
     def engine(self) -> str:
-        """Of the group."""
+        """The engine of the group."""
         ...
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A description for logs and reports."""
         ...
 
     def run(self, task: UnionTask) -> UnionView:
-        """The union of our IDs, with dummies as configured, and of the peer's.
+        """Compute the union of our IDs, with dummies as configured, and the peer's.
 
-        What both parties have done of it before is not done again. The view's places are in the
-        task's folder, and are to be read before it is dropped.
+        Exchanges that both parties completed earlier are skipped. The view's ranks are stored in
+        the task's folder; read them before it is deleted.
         """
         ...
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
-        """These unions are over, for the peer too: nothing of them is kept beyond this machine."""
+        """Delete what other machines have stored of these unions, which both parties completed."""
         ...
 
     def close(self) -> None:
-        """End what it started."""
+        """Release the resources of the runner."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalUnionRunner:
-    """By this process, with the help of an executor."""
+    """Runs unions in this process, with an executor."""
 
     executor: Executor
 
@@ -121,7 +121,7 @@ class LocalUnionRunner:
         return view
 
     def _open(self, task: UnionTask) -> UnionWork:
-        """Where both are with this union."""
+        """Agree with the peer on where to resume or start over."""
         table, group, secrets = task.table, self.executor.group, task.secrets.by_table
         storage = FolderStorage(task.folder / table)
         journal = Journal(storage, group.width, task.identity)
@@ -133,7 +133,7 @@ class LocalUnionRunner:
         return UnionWork(self.executor, secrets[table].keys, journal, done, room)
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
-        """All of it is here."""
+        """Do nothing: everything is stored on this machine."""
 
     def close(self) -> None:
         self.executor.close()

@@ -1,4 +1,4 @@
-"""A union under way: what its exchanges have at hand, and where they put what they get."""
+"""The state of one union on our side: keys, journal, storage and limits for its exchanges."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
     from florist.common.storage.external_sorter import Sorter
     from florist.common.transport.messages import Step
 
-#: Bytes of memory for a sorter that is given all it wants.
+#: Bytes of memory for a sorter without a limit.
 UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionWork:
-    """One party's side of one union, or one branch's part in it."""
+    """One party's side of one union, or one partition of it."""
 
     executor: Executor
     keys: Keys
     journal: Journal
-    #: The exchanges, by the steps that they begin with, that need not be done again.
+    #: The exchanges, by their first steps, that both parties have completed.
     done: frozenset[Step] = field(default=frozenset())
-    #: Bytes of memory for each sorter; two may be at work at once.
+    #: Bytes of memory for each sorter; two may be in use at once.
     room: int = UNLIMITED
-    #: Who does the rest of it.
+    #: The processes among which the union is split.
     partitions: Partitions = SINGLE
-    #: Our hashed IDs, if they are not stored yet.
+    #: Our hashed IDs, if they are not completely stored yet.
     arriving: ArrivingSet | None = None
 
     @classmethod
     def in_memory(
         cls, executor: Executor, keys: Keys, ids: Iterable[Elements], peer_size: int
     ) -> UnionWork:
-        """One that leaves no trace; `peer_size` is that of the peer's set."""
+        """Return one that writes nothing to disk; `peer_size` is the size of the peer's set."""
         journal = Journal(MemoryStorage(), executor.group.width, b"")
         journal.begin(b"", b"", peer_size)
         work = cls(executor, keys, journal)
@@ -72,20 +72,20 @@ class UnionWork:
 
     @property
     def peer_size(self) -> int:
-        """How many elements the peer's whole set has, as it announced."""
+        """The size of the peer's whole set, as it announced."""
         return self.journal.peer_size
 
     @property
     def peer_share(self) -> int:
-        """How many of them, in row order, come to us."""
+        """How many of the peer's elements in row order our partition receives."""
         return share(self.peer_size, self.partitions.number, self.partitions.count)
 
     def total(self, label: str, number: int) -> int:
-        """The sum of what each sibling says; every label once."""
+        """Return the sum of `number` over all partitions; use each label once."""
         return sum(self.partitions.all_to_all(label, [number] * self.partitions.count))
 
     def store_ids(self, chunks: Iterable[Elements]) -> None:
-        """Keep our hashed IDs."""
+        """Store our hashed IDs."""
         with writing_set(self.journal.storage, IDS) as writer:
             for chunk in chunks:
                 writer.append(chunk)
@@ -94,9 +94,9 @@ class UnionWork:
     def sorting(
         self, label: str, expected: int, width: int | None = None, cuts: Cuts | None = None
     ) -> AbstractContextManager[SetSorter]:
-        """A sorter of about `expected` rows, unless told otherwise of elements, by their values.
+        """Return a sorter of about `expected` rows; by default of elements, by their values.
 
-        With partitions it is one of all of them, and sorts our range of the rows.
+        With several partitions it sorts the rows of all of them, and yields those of our range.
         """
         storage, row = self.journal.storage, width or self.group.width
 
@@ -108,18 +108,18 @@ class UnionWork:
         ranges = value_cuts(self.partitions.count) if cuts is None else cuts
         return sorting_together(self.partitions, label, storage, row, ranges, make)
 
-    def ascent(self) -> AscendingCheck:
-        """Looks at elements as they pass: sorted, distinct, and of our range."""
+    def ascending_check(self) -> AscendingCheck:
+        """Return a check that elements are sorted, distinct, and in our range."""
         ends = [0, *value_cuts(self.partitions.count).tolist(), 1 << 64]
         return AscendingCheck(ends[self.partitions.number], ends[self.partitions.number + 1])
 
     @contextmanager
     def storing(self, step: Step) -> Iterator[SetWriter]:
-        """The set that the exchange beginning with `step` leaves; not finished with it yet."""
+        """Write the set that the exchange starting with `step` stores, before it is finished."""
         with writing_set(self.journal.storage, name_of(step)) as writer:
             yield writer
 
     def finish(self, step: Step, facts: SetFacts) -> StoredSet:
-        """The exchange that begins with `step` is done here, and its set is stored."""
+        """Record that the exchange starting with `step` is finished; return its stored set."""
         self.journal.finish(step, facts)
         return StoredSet(self.journal.storage, name_of(step), self.group.width, facts)

@@ -57,7 +57,7 @@ def test_killed_and_started_again(tmp_path: Path, victim: RoleName, moment: str)
             killed.finish()
         with workspace.start(victim) as again:
             assert (again.finish(), left.finish()) == (0, 0)
-    assert "going on with this union" in again.output
+    assert "resuming this union" in again.output
     assert skipped(again) == skipped(left)
     assert_over(workspace)
 
@@ -73,7 +73,7 @@ def test_both_killed_begin_anew(tmp_path: Path) -> None:
         assert workspace.run_directory(role).work("align").exists()
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(), passive.finish()) == (0, 0)
-    assert "going on" not in active.output + passive.output
+    assert "resuming" not in active.output + passive.output
     assert_over(workspace)
 
 

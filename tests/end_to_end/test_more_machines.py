@@ -39,14 +39,14 @@ def pair(directory: Path, sample: Sample) -> Workspace:
 def test_a_worker_is_lost_and_the_union_is_right(tmp_path: Path) -> None:
     workspace = pair(tmp_path / "pair", IdSample(60_000, 50_000, 20_000))
     with workspace.start("active") as active:
-        active.wait_for("all workers of the Ray cluster are there", UP)
+        active.wait_for("all workers of the Ray cluster are up", UP)
         with workspace.start("passive") as passive:
             active.wait_for("steps 3-4.*started", UP)
             with frozen_worker(active.process.pid):  # so that it has jobs when it is killed
                 time.sleep(1)
             assert (active.finish(UP), passive.finish(UP)) == (0, 0)
     workspace.assert_aligned()
-    assert "a worker of the Ray cluster was lost; others do its work" in active.output
+    assert "a worker of the Ray cluster was lost; others take over its work" in active.output
     assert "raylet" not in active.output
 
 
@@ -88,7 +88,7 @@ def test_a_branch_is_lost_and_the_union_goes_on(tmp_path: Path) -> None:
         assert (active.finish(2 * UP), passive.finish(2 * UP)) == (0, 0)
     workspace.assert_aligned()
     assert "a branch of ours was lost" in active.output
-    assert "going on with this union" in active.output
+    assert "resuming this union" in active.output
     assert "is back" in passive.output
     assert not list((tmp_path / "pair").rglob("branch-*"))
 
@@ -112,7 +112,7 @@ def test_a_head_that_is_killed_goes_on_with_what_its_branches_have(tmp_path: Pat
         with workspace.start("active") as again:
             assert (again.finish(2 * UP), passive.finish(2 * UP)) == (0, 0)
     workspace.assert_aligned()
-    assert "going on with this union" in again.output
+    assert "resuming this union" in again.output
 
 
 def test_branches_of_a_party_that_is_stopped_end_with_it(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ def test_a_branch_cannot_be_had_without_a_core(tmp_path: Path) -> None:
     workspace.configure("active", {"compute.ray_workers": 1})
     with workspace.start("active") as active:
         assert active.finish(UP) == 2
-    assert "2 branches need a core each, and the Ray cluster has 1" in active.output
+    assert "2 branches need at least one core each, and the Ray cluster has 1" in active.output

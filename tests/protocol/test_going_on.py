@@ -320,7 +320,7 @@ def test_nothing_but_the_same_set_is_answered_again(both: Both, step: Step, liar
     pair = attempt_both(both.active, both.passive, wrap)
     outcome = pair.passive if liar == "active" else pair.active
     assert isinstance(outcome, ProtocolViolation)
-    assert "other elements than before" in str(outcome)
+    assert "different elements before" in str(outcome)
     backs = {3: 4, 5: 6, 8: 9, 11: 111, 12: 112}
     originates = (step in FROM_ACTIVE) == (liar == "active")
     if originates:

@@ -122,9 +122,9 @@ def test_sorting_any_rows(
     rows = np.random.default_rng(seed).integers(0, values, (count, width), dtype=np.uint8)
     before = rows.copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_executor, "_SORTED_HERE_BELOW", 1)
+        patch.setattr(ray_executor, "_SORT_LOCALLY_BELOW", 1)
         patch.setattr(ray_executor, "CHUNK_BYTES", 5 * width)
-        patch.setattr(ray_executor, "_SORT_BYTES_MOST", 12 * width)
+        patch.setattr(ray_executor, "_MAX_SORT_BYTES", 12 * width)
         found = executor.sorted(rows)
     assert found.tobytes() == b"".join(sorted(map(bytes, rows)))
     assert np.array_equal(rows, before)
@@ -156,7 +156,7 @@ def raised_after_a_wait(
     with on_ray._turn:
         results = iter(on_ray.raised(iter(chunks), exponent, check=True))
         waiting = on_ray._threads._waiting.qsize
-        assert eventually(lambda: waiting() >= min(len(chunks), on_ray.ahead) - 2, WAIT)
+        assert eventually(lambda: waiting() >= min(len(chunks), on_ray.max_in_flight) - 2, WAIT)
     return results
 
 
@@ -269,7 +269,7 @@ def test_no_worker_within_the_patience(
     cluster: None, on_ray: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = RayExecutor(X25519, workers=1)
-    monkeypatch.setattr(ray_executor, "PATIENCE", 2.0)
+    monkeypatch.setattr(ray_executor, "WORKER_TIMEOUT", 2.0)
     try:
         with pytest.raises(ConfigurationError, match=r"compute\.executor: .* `ray status`"):
             RayExecutor(X25519, workers=1)  # both cores are taken
@@ -295,7 +295,7 @@ except ConfigurationError as error:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
-    assert "compute.ray_address: no Ray cluster can be used at '127.0.0.1:1'" in done.stdout
+    assert "compute.ray_address: no usable Ray cluster at '127.0.0.1:1'" in done.stdout
 
 
 # --- the union, and the loss of workers ---
@@ -347,7 +347,7 @@ def test_the_union_when_a_worker_is_lost(
         active, passive = run_pair(X25519, OURS, THEIRS, executors=both_on_ray).views()
     assert is_ideal(OURS, THEIRS, active, passive)
     assert calls > 90
-    assert "a worker of the Ray cluster was lost; others do its work" in caplog.text
+    assert "a worker of the Ray cluster was lost; others take over its work" in caplog.text
 
 
 def test_a_restarted_worker_is_introduced_anew(
@@ -400,7 +400,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
 
     monkeypatch.setattr(ray.actor.ActorMethod, "_remote", recorded_call)
     monkeypatch.setattr(ray, "get", recorded_get)
-    monkeypatch.setattr(ray_executor, "_SORTED_HERE_BELOW", 1)
+    monkeypatch.setattr(ray_executor, "_SORT_LOCALLY_BELOW", 1)
 
     # Large enough for the object store, which small arguments do not need.
     ids = IdColumn.from_bytes([b"%028d@example.org" % number for number in range(6000)])
@@ -445,6 +445,6 @@ def test_a_cluster_of_our_own_that_does_not_come_up_is_started_again(
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     assert ray_cluster.join("local", 1)
     assert len(tries) == 2
-    with pytest.raises(ConfigurationError, match="no Ray cluster can be used at 'local': The curr"):
+    with pytest.raises(ConfigurationError, match="no usable Ray cluster at 'local': The curr"):
         ray_cluster.join("local", 1)
     assert len(tries) == 4

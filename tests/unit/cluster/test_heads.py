@@ -203,7 +203,7 @@ def test_sixteen_nodes_are_a_branch_each() -> None:
 
 def test_a_branch_needs_its_share_of_the_disk_and_some_more() -> None:
     alone = disk_needed(32, 10**8, 10**8, 2 * 10**9)
-    each = disk_needed(32, 10**8, 10**8, 2 * 10**9, branches=16)
+    each = disk_needed(32, 10**8, 10**8, 2 * 10**9, partitions=16)
     assert alone / 16 < each < alone / 8
 
 

@@ -180,9 +180,9 @@ def test_what_the_peer_sent_once_it_must_send_again(storage: Storage) -> None:
     again.check_chunk(Step.PASSIVE_HASHING, 1, ROWS[8:16])
     again.check_chunk(Step.PASSIVE_HASHING, 2, ROWS[16:])
     for other in (SetFacts(4, b"\7" * 32), SetFacts(3, b"\6" * 32)):
-        with pytest.raises(ProtocolViolation, match="other elements than before"):
+        with pytest.raises(ProtocolViolation, match="different elements before"):
             again.check_received(STEP, other)
-    with pytest.raises(ProtocolViolation, match="other elements than before"):
+    with pytest.raises(ProtocolViolation, match="different elements before"):
         again.check_chunk(Step.PASSIVE_HASHING, 1, ROWS[:8])
 
 
