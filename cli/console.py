@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.logging import RichHandler
 
-from florist.common.core.progress import BarProgress, LineProgress
+from florist.cli.progress_display import BarProgress, LineProgress
 
 if TYPE_CHECKING:
     from florist.common.core.errors import FloristError
@@ -23,7 +23,7 @@ log = logging.getLogger("florist")
 #: Attributes that the progress and the stages attach to log records, for the JSON form.
 EVENT_FIELDS = (
     *("event", "step", "done", "total", "per_second", "seconds"),
-    *("error", "exit_code", "whose"),
+    *("error", "exit_code", "origin"),
 )
 
 
@@ -64,7 +64,7 @@ def report_error(error: FloristError) -> None:
         extra={
             "event": "error",
             "error": type(error).__name__,
-            "whose": error.whose,
+            "origin": error.origin,
             "exit_code": error.exit_code,
         },
     )

@@ -1,4 +1,4 @@
-"""Writes `docs/reference/errors.md` from the error types themselves.
+"""Generates `docs/reference/errors.md` from the error types.
 
 `python -m florist.cli.error_table > docs/reference/errors.md`
 """
@@ -21,43 +21,43 @@ _FOLDERS = ("florist.common", "florist.active_party", "florist.passive_party", "
 _BEFORE = """\
 # Errors and exit codes
 
-A party that cannot go on says so in one line: what happened, with the file, key, column or step;
-and below it what to do. It then ends with an exit code, for a supervisor. The peer is told as much
-of it as concerns both, and never a path, an ID or a setting that is not agreed. Finished stages are
-kept in every case; a stage is written whole or not at all.
+A party that cannot continue logs one line with what happened (including the file, key, column or
+step) and one line with what to do. It then exits with one of the codes below. The peer is told only
+what concerns both parties, never a path, an ID or a private setting. Completed stages are always
+kept; the result of a stage is written as a whole or not at all.
 
 <!-- This page is generated: python -m florist.cli.error_table > docs/reference/errors.md -->
 
-| exit code | whose | error | what happened | what to do |
+| exit code | origin | error | what happened | what to do |
 |---|---|---|---|---|
-| 0 | | | Finished; the result is in the run directory. Of `--stage serve`: stopped, with what was \
-under way answered. | |
+| 0 | | | Success; the result is in the run directory. With `--stage serve`: stopped, after all \
+pending requests were answered. | |
 """
 
 _AFTER = """
-An arrow stands before a special case of the error above it. With `--log-format json` the line of an
-error has its name (`error`), `whose` and `exit_code` as fields.
+An arrow marks a special case of the error above it. With `--log-format json`, the log line of an
+error has the fields `error` (its name), `origin` and `exit_code`.
 """
 
 
 def page() -> str:
-    """The whole text of `docs/reference/errors.md`."""
+    """Return the text of the page."""
     return _BEFORE + "".join(_row(kind, depth) for kind, depth in error_types()) + _AFTER
 
 
 def error_types() -> Iterator[tuple[type[FloristError], int]]:
-    """All that an operator can meet, general before special; how special each is."""
+    """Yield all error types that an operator can see, parents first, with their depth."""
     for folder in _FOLDERS:
         path = importlib.import_module(folder).__path__
         for module in pkgutil.walk_packages(path, f"{folder}."):
-            if not module.name.endswith("._native"):  # compiled, and perhaps not there
+            if not module.name.endswith("._native"):  # compiled, and possibly missing
                 importlib.import_module(module.name)
     yield from _below(FloristError, 0)
 
 
 def _below(kind: type[FloristError], depth: int) -> Iterator[tuple[type[FloristError], int]]:
     for special in sorted(kind.__subclasses__(), key=lambda each: (each.exit_code, each.__name__)):
-        # One without advice is but a family.
+        # Types without advice only group others.
         is_shown = not special.__name__.startswith("_") and bool(special.advice)
         if is_shown:
             yield special, depth
@@ -68,7 +68,7 @@ def _row(kind: type[FloristError], depth: int) -> str:
     meaning = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
     cells = (
         str(kind.exit_code),
-        kind.whose,
+        kind.origin,
         "↳ " * depth + f"`{kind.__name__}`",
         meaning,
         kind.advice,

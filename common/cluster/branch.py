@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from florist.common.cluster.branch_messages import BranchResult, BranchStatus, ResumeState
 from florist.common.cluster.branch_progress import RecordedProgress
 from florist.common.cluster.worker_group import Mailbox, WorkerGroup
-from florist.common.core import allocator as freed_memory
+from florist.common.core.allocator import return_freed_memory
 from florist.common.core.errors import (
     BranchLost,
     FloristError,
@@ -65,7 +65,7 @@ class Branch:
 
     def __init__(self, group: str, engine: str, cores: int) -> None:
         """Raise ConfigurationError if the group cannot be used on this machine."""
-        freed_memory.give_back()
+        return_freed_memory()
         self._group = make_group(group, engine, cores)
         self._executor = LocalExecutor(self._group)
         self._current: _BranchAttempt | None = None

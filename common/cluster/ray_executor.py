@@ -38,7 +38,7 @@ from florist.common.core.errors import (
     ProtocolViolation,
 )
 from florist.common.core.prefetch import Prefetched
-from florist.common.core.priority_pool import PriorityPool, current_rank
+from florist.common.core.priority_pool import PriorityPool, current_priority
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.set_stream import CHUNK_BYTES
 from florist.common.storage.element_sets import sorted_set
@@ -216,12 +216,12 @@ class RayExecutor:
     ) -> Prefetched[Elements]:
         """Yield the results for each item: as many rows of `width` bytes as it has."""
         queue: deque[_Part[S]] = deque()
-        rank = current_rank()  # jobs are started by another thread
+        priority = current_priority()  # jobs are started by another thread
 
         def start(item: S) -> Future[Elements]:
             part = _Part(item)
             queue.append(part)
-            self._threads.submit(partial(self._run_next, queue, job, width), rank)
+            self._threads.submit(partial(self._run_next, queue, job, width), priority)
             return part.result
 
         return Prefetched(items, start, self.max_in_flight)

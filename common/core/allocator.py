@@ -1,7 +1,7 @@
-"""What becomes of memory that a stage frees: kept for the next moment, or given back.
+"""Whether memory that a stage frees is kept by the process or returned to the operating system.
 
-By default the C library of Linux does some of both, by what it has seen so far. For other C
-libraries nothing happens here.
+By default, glibc does some of both, depending on earlier allocations. With other C libraries, these
+functions do nothing.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Names of glibc's settings, in malloc.h: the size from which on an allocation has pages of its own,
-# which go back when it is freed; and how much free memory may lie at the end of the heap.
+# Parameters of glibc's mallopt, from malloc.h: the size from which an allocation gets pages of its
+# own, which are returned as soon as it is freed; and how much free memory may stay at the end of
+# the heap.
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
-_LARGEST_MMAP_THRESHOLD = 32 << 20
+_MAX_MMAP_THRESHOLD = 32 << 20
 
 
-def give_back() -> None:
-    """From now on: the process does not grow beyond what is in use."""
+def return_freed_memory() -> None:
+    """From now on, return freed memory, so that the process is no larger than what it uses."""
     _set(_M_MMAP_THRESHOLD, 1 << 20)
     _set(_M_TRIM_THRESHOLD, 1 << 20)
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """For a loop that needs the same memory again and again.
+def keep_freed_memory() -> Iterator[None]:
+    """Keep freed memory within the block, for a loop that allocates the same sizes repeatedly.
 
-    Pages that went back would be cleared and mapped anew in each round, which for tensors of some
-    megabytes takes as long as to fill them. Nor does the garbage collector look at what was there
-    before the loop. After it, memory is given back.
+    Otherwise the system would map and clear the pages again in every iteration, which for tensors
+    of a few megabytes takes as long as filling them. The garbage collector also skips all objects
+    that exist before the loop. Afterwards, freed memory is returned again.
     """
-    _set(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+    _set(_M_MMAP_THRESHOLD, _MAX_MMAP_THRESHOLD)
     _set(_M_TRIM_THRESHOLD, 1 << 30)
     gc.collect()
     gc.freeze()
@@ -42,12 +43,12 @@ def kept() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-        give_back()
+        return_freed_memory()
         _call("malloc_trim", 0)
 
 
-def _set(name: int, value: int) -> None:
-    _call("mallopt", name, value)
+def _set(parameter: int, value: int) -> None:
+    _call("mallopt", parameter, value)
 
 
 def _call(function: str, *arguments: int) -> None:

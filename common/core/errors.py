@@ -1,20 +1,23 @@
-"""Every way a run can end badly: whose fault it is, which exit code, what to do.
+"""The errors that end a run: where the cause is, the exit code, and what to do.
 
 FloristError
-├── ConfigurationError     2   this party's files, settings or environment
-│   └── AgreementMismatch  2   the two parties' agreements differ
-├── TransportError         3   the line, the address or the certificates
-│   └── PeerLost           3   the peer was there and is gone, or is silent
-│       └── BranchLost     3   a process of ours that spoke with the peer is gone
-├── PeerError              4   the other side
-│   ├── ProtocolViolation  4   it sent what the protocol does not allow
-│   └── PeerFailed         5   it stopped and told us why
-├── StoppedByPolicy        6   our own audit found more than our own limits allow
-├── InternalError         70   a bug of ours
-└── Interrupted          130   the operator stopped this party
+├── ConfigurationError       2   this party's files, settings or environment
+│   └── AgreementMismatch    2   the agreements of the two parties differ
+├── TransportError           3   the network, the address or the certificates
+│   └── PeerLost             3   the connection was lost, or the peer stopped responding
+│       └── BranchLost       3   a process on this party's own cluster was lost
+├── PeerError                4   the peer
+│   ├── ProtocolViolation    4   it sent something that the protocol does not allow
+│   │   └── ChannelEnded     4   it closed a channel too early
+│   └── PeerFailed           5   it stopped and gave its reason
+├── StoppedByPolicy          6   this party's audit found more than its limits allow
+├── InternalError           70   a bug in FLORIST
+└── Interrupted            130   the operator stopped this party
 
-Messages name the file, key, column or step and the fix. They never hold an ID of the peer, a row
-number of the union, a secret, or anything else that tells membership.
+Other packages add special cases; `docs/reference/errors.md` lists all of them.
+
+Messages name the file, key, column or step and the fix. They never contain IDs of the peer, ranks
+in the union, secrets, or anything else that reveals which people are shared.
 """
 
 from __future__ import annotations
@@ -23,50 +26,52 @@ from typing import ClassVar
 
 
 class FloristError(Exception):
-    """Base of all errors that a party reports in one line and turns into an exit code."""
+    """Base of all errors that a party reports on one line and converts to an exit code."""
 
     exit_code: ClassVar[int] = 70
-    whose: ClassVar[str] = "internal"
-    #: What the operator can do; shown under the message.
+    #: Where the cause is, in one word, for logs.
+    origin: ClassVar[str] = "internal"
+    #: What the operator can do; shown below the message.
     advice: ClassVar[str] = ""
-    #: Whether this party is likely to come back: it did not fail, and the peer may wait for it.
+    #: Whether this party did not fail and will probably be started again: the peer may wait for it.
     returns: bool = False
 
     @property
     def reason(self) -> str:
-        """The sentence for the operator, and, unless private, for the peer."""
+        """The message for the operator and, unless `for_peer` is overridden, for the peer."""
         return str(self)
 
     @property
     def for_peer(self) -> str:
-        """What the peer is told after "the peer stopped:"; never paths, IDs or settings of ours."""
+        """What the peer is told after "the peer stopped:"; no paths, IDs or private settings."""
         return self.reason
 
 
 class ConfigurationError(FloristError):
-    """This party's own files, settings or environment cannot be used."""
+    """This party's own files, settings or environment are invalid."""
 
     exit_code = 2
-    whose = "configuration"
+    origin = "configuration"
     advice = (
-        "Correct it and start again; `florist preflight --config FILE` checks everything first."
+        "Fix the problem and start again; `florist preflight --config FILE` checks the whole setup."
     )
 
     @property
     def for_peer(self) -> str:
-        return "its own configuration or data cannot be used"
+        return "its configuration or data are invalid"
 
 
 class AgreementMismatch(ConfigurationError):  # noqa: N818 - it reads as what happened
-    """The two parties' agreements differ; the message names each field with both values."""
+    """The agreements of the two parties differ; the message names each key with both values."""
 
     advice = (
-        "Make the `agreement` sections of both configuration files equal, then start both again."
+        "Make the `agreement` sections of both configuration files equal, then start both parties "
+        "again."
     )
 
     def __init__(self, differences: list[str]) -> None:
         self.differences = differences
-        super().__init__("the two parties' agreements differ: " + "; ".join(differences))
+        super().__init__("the agreements of the two parties differ: " + "; ".join(differences))
 
     @property
     def for_peer(self) -> str:
@@ -74,65 +79,70 @@ class AgreementMismatch(ConfigurationError):  # noqa: N818 - it reads as what ha
 
 
 class TransportError(FloristError):
-    """The peer cannot be reached, or refuses the connection."""
+    """The peer cannot be reached, or it rejects the connection."""
 
     exit_code = 3
-    whose = "transport"
+    origin = "transport"
     advice = "Check the address, the firewall, that the peer is running, and both certificates."
 
 
 class PeerLost(TransportError):  # noqa: N818
-    """The connection was there and is gone, or the peer is silent."""
+    """The connection was lost, or the peer stopped responding."""
 
-    advice = "Look at the peer's log; start both parties again: the run goes on from where it is."
+    advice = (
+        "Check the peer's log, then start both parties again: the run resumes where it stopped."
+    )
 
 
 class BranchLost(PeerLost):
-    """A process of this party on its own cluster, which spoke with the peer, is gone."""
+    """A process on this party's own cluster that was connected to the peer was lost."""
 
     advice = (
-        "Look at this party's own cluster; start both parties again: the run goes on from where it "
-        "is."
+        "Check this party's own cluster, then start both parties again: the run resumes where it "
+        "stopped."
     )
 
 
 class PeerError(FloristError):
-    """The other side is at fault, or says that it failed."""
+    """The peer caused the error, or reports that it failed."""
 
     exit_code = 4
-    whose = "peer"
+    origin = "peer"
 
 
 class ProtocolViolation(PeerError):  # noqa: N818
-    """The peer sent something the protocol does not allow. Nothing of it was used."""
+    """The peer sent something that the protocol does not allow; none of it was used."""
 
-    advice = "Run the same release on both sides. If it is the same, do not trust this peer."
+    advice = (
+        "Run the same release at both parties. If the releases are the same, do not trust this "
+        "peer."
+    )
 
 
 class ChannelEnded(ProtocolViolation):
-    """The peer ended a channel, or the whole session, while more was expected there."""
+    """The peer closed a channel or the session while more messages were expected."""
 
 
 class PeerFailed(PeerError):  # noqa: N818
     """The peer stopped and gave its reason."""
 
     exit_code = 5
-    advice = "The cause is on the peer's side; start again when it is mended there."
+    advice = "The cause is at the peer; start again once it is fixed there."
 
     def __init__(self, reason: str, *, returns: bool = False) -> None:
-        """`returns` as the peer said it of itself."""
+        """Take the peer's reason, and whether it said that it will be started again."""
         super().__init__(reason)
         self.returns = returns
 
 
 class StoppedByPolicy(FloristError):  # noqa: N818
-    """What this party sends tells more than its own limits allow."""
+    """What this party sends reveals more than its own audit limits allow."""
 
     exit_code = 6
-    whose = "policy"
+    origin = "policy"
     advice = (
-        "Agree on settings that tell less and train anew with --force; or raise the limit and "
-        "start again: the run goes on. What was sent cannot be taken back."
+        "Agree on more private settings and start over with --force; or raise the limit and start "
+        "again, and the run resumes. What was already sent cannot be taken back."
     )
 
     @property
@@ -151,11 +161,11 @@ class InternalError(FloristError):
 
 
 class Interrupted(FloristError):  # noqa: N818
-    """The operator stopped this party: Ctrl-C or SIGTERM."""
+    """The operator stopped this party, with Ctrl-C or SIGTERM."""
 
     exit_code = 130
-    whose = "operator"
-    advice = "Start again when ready: the run goes on from where it is."
+    origin = "operator"
+    advice = "Start again when ready: the run resumes where it stopped."
     returns = True
 
     @property
@@ -164,7 +174,7 @@ class Interrupted(FloristError):  # noqa: N818
 
 
 def as_florist_error(error: BaseException) -> FloristError:
-    """`error` itself, or what it amounts to for the operator and the peer."""
+    """Return `error` itself, or the `FloristError` that it means for the operator and the peer."""
     match error:
         case FloristError():
             return error

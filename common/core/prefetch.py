@@ -1,4 +1,4 @@
-"""Keeps work under way while the results of earlier work are being used."""
+"""Start work on the next items while the results of earlier ones are being used."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ T = TypeVar("T")
 
 
 class Prefetched(Generic[T]):
-    """The results of what `begin` begins with each item, in the items' order.
+    """An iterator over the results of `begin(item)` for each item, in the order of the items.
 
-    Up to `limit` are under way or wait to be taken, from the start on. A thread of the stream's own
-    takes the items, so a result that is there is never kept back by an item that has yet to come.
-    What the items raise, and what the work raises, is raised in its place, and ends the stream.
+    From the start, up to `limit` results are in progress or waiting to be consumed. A background
+    thread reads the items, so a finished result is never held back by an item that has not arrived
+    yet. An exception from the items or from the work is raised at its position and ends the
+    iteration.
 
-    The thread ends with the items, and when the stream is closed or dropped: at once, or, if it
-    waits for an item, as soon as that comes or fails.
+    The thread ends with the items, or when the iterator is closed or garbage-collected: at once,
+    or, if it is waiting for an item, as soon as that item arrives or fails.
     """
 
     def __init__(self, items: Iterable[S], begin: Callable[[S], Future[T]], limit: int) -> None:
-        # The thread knows nothing of this object: so it can be dropped.
-        self._line: _Line[T] = _Line(Semaphore(limit))
+        # The thread holds no reference to this object, so that it can be garbage-collected.
+        self._shared: _Shared[T] = _Shared(Semaphore(limit))
         Thread(
-            target=_take, args=(items, begin, self._line), name="taking-ahead", daemon=True
+            target=_read_items, args=(items, begin, self._shared), name="prefetch", daemon=True
         ).start()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
-        future = None if self._line.closed else self._line.under_way.get()
+        future = None if self._shared.closed else self._shared.results.get()
         if future is None:
             self.close()
             raise StopIteration
@@ -46,15 +47,15 @@ class Prefetched(Generic[T]):
         except BaseException:
             self.close()
             raise
-        self._line.room.release()
+        self._shared.free_slots.release()
         return result
 
     def close(self) -> None:
-        """Begin nothing more; give up what has not begun."""
-        self._line.closed = True
-        self._line.room.release()
-        while not self._line.under_way.empty():
-            if (future := self._line.under_way.get()) is not None:
+        """Start nothing more, and cancel work that has not started."""
+        self._shared.closed = True
+        self._shared.free_slots.release()
+        while not self._shared.results.empty():
+            if (future := self._shared.results.get()) is not None:
                 future.cancel()
 
     def __del__(self) -> None:
@@ -62,32 +63,32 @@ class Prefetched(Generic[T]):
 
 
 def prefetched(items: Iterable[T], limit: int) -> Prefetched[T]:
-    """The items themselves, up to `limit` of them taken before they are wanted."""
+    """Iterate over the items, reading up to `limit` of them before they are needed."""
     return Prefetched(items, _done, limit)
 
 
 @dataclass(slots=True)
-class _Line(Generic[T]):
-    """What a stream and its thread share."""
+class _Shared(Generic[T]):
+    """The state that an iterator shares with its thread."""
 
-    room: Semaphore
-    #: In order; None after the last.
-    under_way: SimpleQueue[Future[T] | None] = field(default_factory=SimpleQueue)
+    free_slots: Semaphore
+    #: In order; None after the last one.
+    results: SimpleQueue[Future[T] | None] = field(default_factory=SimpleQueue)
     closed: bool = False
 
 
-def _take(items: Iterable[S], begin: Callable[[S], Future[T]], line: _Line[T]) -> None:
+def _read_items(items: Iterable[S], begin: Callable[[S], Future[T]], shared: _Shared[T]) -> None:
     try:
         source = iter(items)
-        while line.room.acquire() and not line.closed:
+        while shared.free_slots.acquire() and not shared.closed:
             try:
                 item = next(source)
             except StopIteration:
-                line.under_way.put(None)
+                shared.results.put(None)
                 return
-            line.under_way.put(begin(item))
-    except BaseException as error:  # noqa: BLE001 - whoever takes the results is told
-        line.under_way.put(_failed(error))
+            shared.results.put(begin(item))
+    except BaseException as error:  # noqa: BLE001 - raised again where the results are consumed
+        shared.results.put(_failed(error))
 
 
 def _done(item: T) -> Future[T]:

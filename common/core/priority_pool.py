@@ -1,4 +1,4 @@
-"""Threads that take up what others wait for before the rest."""
+"""A thread pool that runs tasks which others wait for before the rest."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FIRST, _USUAL, _NEVER = range(3)
+# A lower number runs first; _STOP ends a thread after all tasks.
+_HIGH, _NORMAL, _STOP = range(3)
 
-_rank: ContextVar[int] = ContextVar("rank", default=_USUAL)
+_priority: ContextVar[int] = ContextVar("priority", default=_NORMAL)
 
 
 @contextmanager
 def high_priority() -> Iterator[None]:
-    """What this thread submits meanwhile is taken up before what others submit."""
-    token = _rank.set(_FIRST)
+    """Tasks that this thread submits within the block run before normal ones."""
+    token = _priority.set(_HIGH)
     try:
         yield
     finally:
-        _rank.reset(token)
+        _priority.reset(token)
 
 
-def current_rank() -> int:
-    """That of this thread, for what is submitted later in its name."""
-    return _rank.get()
+def current_priority() -> int:
+    """Return the priority of this thread, to submit a task on its behalf from another thread."""
+    return _priority.get()
 
 
 class PriorityPool:
-    """A fixed number of threads; what has the same rank is taken up in its order.
+    """A fixed number of threads; tasks of equal priority run in the order of submission.
 
-    Nothing that has begun is interrupted, and no thread is idle while anything waits.
+    Running tasks are never interrupted, and no thread is idle while a task waits.
     """
 
     def __init__(self, threads: int, name: str) -> None:
-        """The threads start when first needed."""
+        """Create the pool; its threads start with the first task."""
         self._threads = [
-            Thread(target=self._work_off, name=f"{name}_{number}", daemon=True)
+            Thread(target=self._run_tasks, name=f"{name}_{number}", daemon=True)
             for number in range(threads)
         ]
         self._waiting: PriorityQueue[_Task] = PriorityQueue()
@@ -53,12 +54,12 @@ class PriorityPool:
         self._lock = Lock()
         self._started = self._closed = False
 
-    def submit(self, work: Callable[[], T], rank: int | None = None) -> Future[T]:
-        """What `work` returns, once it is done.
+    def submit(self, work: Callable[[], T], priority: int | None = None) -> Future[T]:
+        """Queue a task and return the future of its result.
 
         Args:
-            work: what to do.
-            rank: that of this thread if None.
+            work: the task.
+            priority: as returned by `current_priority`; None means that of the calling thread.
 
         Raises:
             RuntimeError: the pool is closed.
@@ -66,40 +67,40 @@ class PriorityPool:
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
-                raise RuntimeError("the threads have been stopped")
+                raise RuntimeError("the pool is closed")
             if not self._started:
                 self._started = True
                 for thread in self._threads:
                     thread.start()
-            place = current_rank() if rank is None else rank
-            self._waiting.put(_Task(place, next(self._numbers), future, work))
+            level = current_priority() if priority is None else priority
+            self._waiting.put(_Task(level, next(self._numbers), future, work))
         return future
 
     def close(self) -> None:
-        """Do what was submitted and not cancelled; then end the threads."""
+        """Run all submitted tasks that are not cancelled, then end the threads."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             for _ in self._threads:
-                self._waiting.put(_Task(_NEVER, next(self._numbers)))
+                self._waiting.put(_Task(_STOP, next(self._numbers)))
         if self._started:
             for thread in self._threads:
                 thread.join()
 
-    def _work_off(self) -> None:
+    def _run_tasks(self) -> None:
         while (task := self._waiting.get()).work is not None:
             if task.future.set_running_or_notify_cancel():
                 try:
                     task.future.set_result(task.work())
-                except BaseException as error:  # noqa: BLE001 - whoever takes the result is told
+                except BaseException as error:  # noqa: BLE001 - raised again by the future
                     task.future.set_exception(error)
-            del task  # and what it holds, while waiting for the next
+            del task  # Free its memory while waiting for the next one.
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Task:
-    rank: int
+    priority: int
     number: int
     future: Future[Any] = field(default_factory=Future, compare=False)
     #: None ends a thread.

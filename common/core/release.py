@@ -1,4 +1,4 @@
-"""Which release this is."""
+"""The release of FLORIST that is installed."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The names of the two parties' roles."""
+"""The names of the two roles."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def describe_problem(  # noqa: PLR0911 - one per kind of problem
         case "float_type":
             return f"{where}: must be a number without quotes, {_not(value)}"
         case "value_error":
-            found = "" if isinstance(value, list) else f", {_not(value)}"
+            found = "" if isinstance(value, list | dict) else f", {_not(value)}"
             return f"{where}: {error['ctx']['error']}{found}"
         case _:
             must = re.sub(r"^\w+ should", "must", error["msg"])

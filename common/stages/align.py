@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from florist.common.cluster.choose_runner import make_union_runner
-from florist.common.core import allocator as freed_memory
+from florist.common.core.allocator import return_freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.stage_timer import StageTimer
 from florist.common.data.table_ids import TableIds
@@ -56,7 +56,7 @@ class AlignStage(Stage[AlignInputs, Alignments]):
     @contextmanager
     def open_inputs(self) -> Iterator[AlignInputs]:
         timer = StageTimer()
-        freed_memory.give_back()
+        return_freed_memory()
         tables = _read_ids(self.config)
         timer.end("read")
         compute = self.config.compute

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from florist.common.audit.self_audit import AuditedRun, start_audit
-from florist.common.core import allocator as freed_memory
+from florist.common.core.allocator import keep_freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import History
@@ -138,7 +138,7 @@ def train_with_peer(
         run_setup.store.clear()
     else:
         half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
-    with closing(half), freed_memory.kept(), progress.step("training") as step:
+    with closing(half), keep_freed_memory(), progress.step("training") as step:
         train(half, run, opened.first_step, step)
     return Trained(half, run, record)
 

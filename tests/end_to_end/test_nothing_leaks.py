@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.common.core.progress import LineProgress
+from florist.cli.progress_display import LineProgress
 from florist.common.psu import keys as keys_module
 from florist.common.psu.keys import Keys
 from florist.common.session.stage_state import StageOptions

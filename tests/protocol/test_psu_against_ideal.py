@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.core.priority_pool import current_rank, high_priority
+from florist.common.core.priority_pool import current_priority, high_priority
 from florist.common.core.progress import NoProgress
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
@@ -94,7 +94,7 @@ def test_the_rounds_go_first() -> None:
         def raised(
             self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool
         ) -> Iterator[Elements]:
-            ranks.append(current_rank())
+            ranks.append(current_priority())
             return super().raised(chunks, exponent, check=check)
 
     ours, theirs = [b"ann", b"bob"], [b"bob", b"dan"]
@@ -102,8 +102,8 @@ def test_the_rounds_go_first() -> None:
     active, passive = run_pair(X25519, ours, theirs, executors=(noting, noting)).views()
     assert is_ideal(ours, theirs, active, passive)
     with high_priority():
-        first = current_rank()
-    assert sorted(ranks) == [first] * 6 + [current_rank()] * 6
+        first = current_priority()
+    assert sorted(ranks) == [first] * 6 + [current_priority()] * 6
 
 
 @given(st.integers(0, 20), st.integers(0, 20))

@@ -194,7 +194,7 @@ def test_what_goes_first_waits_before_the_rest(on_ray: RayExecutor) -> None:
             first = on_ray.raised([elements(7)] * 2, exponent, check=False)
         assert eventually(lambda: pool._waiting.qsize() == left + 2, WAIT)
         waiting = sorted(pool._waiting.queue)
-    assert [task.rank for task in waiting] == [0, 0, 1, 1, 1]
+    assert [task.priority for task in waiting] == [0, 0, 1, 1, 1]
     assert [len(chunk) for chunk in (*usual, *first)] == [6] * 5 + [7] * 2
 
 

@@ -1,4 +1,4 @@
-"""Streams that work ahead: in order, so far and no further, and never in the way of a result."""
+"""Prefetching: results in order, a bounded number ahead, never delayed by later items."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def taking() -> int:
-    return sum(thread.name == "taking-ahead" for thread in threads())
+def prefetching() -> int:
+    """Return the number of prefetching threads."""
+    return sum(thread.name == "prefetch" for thread in threads())
 
 
 def all_end(before: int) -> bool:
-    """Whether the threads that were started since end, soon."""
+    """Wait for the threads started since; return whether they ended."""
     deadline = time.monotonic() + 10
-    while taking() > before and time.monotonic() < deadline:
+    while prefetching() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    return taking() <= before
+    return prefetching() <= before
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 8))
 @settings(deadline=None, max_examples=30)
-def test_results_are_in_order_whichever_is_done_first(delays: list[int], limit: int) -> None:
+def test_results_are_in_order_whichever_finishes_first(delays: list[int], limit: int) -> None:
     def work(item: tuple[int, int]) -> int:
         time.sleep(item[1] / 1000)
         return item[0]
@@ -42,7 +43,7 @@ def test_results_are_in_order_whichever_is_done_first(delays: list[int], limit: 
     assert results == list(range(len(delays)))
 
 
-def test_no_more_than_the_limit_is_taken() -> None:
+def test_no_more_than_the_limit_is_read() -> None:
     taken: list[int] = []
 
     def items() -> Iterator[int]:
@@ -57,7 +58,7 @@ def test_no_more_than_the_limit_is_taken() -> None:
     assert len(taken) == 3 + 5
 
 
-def test_it_begins_before_it_is_asked() -> None:
+def test_it_starts_before_the_first_result_is_requested() -> None:
     began = Event()
 
     def items() -> Iterator[int]:
@@ -70,7 +71,7 @@ def test_it_begins_before_it_is_asked() -> None:
 
 
 def test_a_result_does_not_wait_for_the_next_item() -> None:
-    """As when the peer sends no more before it has our answer."""
+    """For example, the peer may send nothing more before it has received an answer."""
     answered = Event()
 
     def items() -> Iterator[int]:
@@ -84,21 +85,21 @@ def test_a_result_does_not_wait_for_the_next_item() -> None:
     assert list(stream) == [2]
 
 
-def test_what_the_items_raise_comes_in_its_place() -> None:
+def test_an_error_in_the_items_is_raised_at_its_position() -> None:
     def items() -> Iterator[int]:
         yield 1
-        raise ValueError("the line broke")
+        raise ValueError("the connection broke")
 
-    before = taking()
+    before = prefetching()
     stream = prefetched(items(), 8)
     assert next(stream) == 1
-    with pytest.raises(ValueError, match="the line broke"):
+    with pytest.raises(ValueError, match="the connection broke"):
         next(stream)
     assert list(stream) == []
     assert all_end(before)
 
 
-def test_what_the_work_raises_ends_it() -> None:
+def test_an_error_in_the_work_ends_the_iteration() -> None:
     def begin(item: int) -> Future[int]:
         future: Future[int] = Future()
         if item == 2:
@@ -107,7 +108,7 @@ def test_what_the_work_raises_ends_it() -> None:
             future.set_result(item)
         return future
 
-    before = taking()
+    before = prefetching()
     stream = Prefetched(iter(range(10**9)), begin, 4)
     with pytest.raises(ValueError, match="no"):
         list(stream)
@@ -115,12 +116,12 @@ def test_what_the_work_raises_ends_it() -> None:
     assert all_end(before)
 
 
-@pytest.mark.parametrize("how", ["closed", "dropped"])
-def test_the_thread_ends_with_the_stream(how: str) -> None:
-    before = taking()
+@pytest.mark.parametrize("how", ["closed", "deleted"])
+def test_the_thread_ends_with_the_iterator(how: str) -> None:
+    before = prefetching()
     stream = prefetched(iter(range(10**9)), 4)
     assert next(stream) == 0
-    assert taking() == before + 1
+    assert prefetching() == before + 1
     if how == "closed":
         stream.close()
         assert list(stream) == []
@@ -128,7 +129,7 @@ def test_the_thread_ends_with_the_stream(how: str) -> None:
     assert all_end(before)
 
 
-def test_work_that_has_not_begun_is_given_up() -> None:
+def test_work_that_has_not_started_is_cancelled() -> None:
     begun: list[Future[int]] = []
 
     def begin(item: int) -> Future[int]:

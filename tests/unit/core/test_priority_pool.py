@@ -1,4 +1,4 @@
-"""What goes first is taken up first; nothing is lost, and nothing is left running."""
+"""The priority pool: order, errors, cancelling and closing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.core.priority_pool import PriorityPool, current_rank, high_priority
+from florist.common.core.priority_pool import PriorityPool, current_priority, high_priority
 from florist.common.groups.parallel import Threads
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def pool() -> Iterator[PriorityPool]:
 
 @given(st.lists(st.booleans(), max_size=12))
 @settings(deadline=None, max_examples=50)
-def test_what_goes_first_is_taken_up_first_and_all_else_in_order(first: list[bool]) -> None:
+def test_high_priority_runs_first_and_otherwise_in_order(first: list[bool]) -> None:
     pool, free, done = PriorityPool(1, "test"), Event(), list[int]()
     busy = pool.submit(lambda: free.wait(WAIT))
-    for number, goes_first in enumerate(first):
-        with high_priority() if goes_first else nullcontext():
+    for number, is_high in enumerate(first):
+        with high_priority() if is_high else nullcontext():
             pool.submit(partial(done.append, number))
     free.set()
     pool.close()
@@ -43,7 +43,7 @@ def test_what_goes_first_is_taken_up_first_and_all_else_in_order(first: list[boo
     assert done == sorted(range(len(first)), key=lambda number: not first[number])
 
 
-def test_each_result_and_each_error_goes_to_who_asked(pool: PriorityPool) -> None:
+def test_results_and_errors_go_to_the_right_future(pool: PriorityPool) -> None:
     good, bad, after = pool.submit(lambda: 7), pool.submit(lambda: 1 // 0), pool.submit(lambda: 8)
     assert good.result(WAIT) == 7
     with pytest.raises(ZeroDivisionError):
@@ -51,53 +51,53 @@ def test_each_result_and_each_error_goes_to_who_asked(pool: PriorityPool) -> Non
     assert after.result(WAIT) == 8
 
 
-def test_a_rank_can_be_given_in_another_s_name(pool: PriorityPool) -> None:
+def test_the_priority_of_another_thread(pool: PriorityPool) -> None:
     with high_priority():
-        first = current_rank()
-    assert current_rank() != first
+        first = current_priority()
+    assert current_priority() != first
     free, done = Event(), list[str]()
     pool.submit(lambda: free.wait(WAIT))
-    pool.submit(lambda: done.append("usual"))
+    pool.submit(lambda: done.append("normal"))
     last = pool.submit(lambda: done.append("first"), first)
     free.set()
     last.result(WAIT)
     pool.submit(lambda: None).result(WAIT)
-    assert done == ["first", "usual"]
+    assert done == ["first", "normal"]
 
 
-def test_the_rank_is_this_thread_s_own() -> None:
+def test_the_priority_belongs_to_the_thread() -> None:
     seen: list[int] = []
     with high_priority():
-        other = threading.Thread(target=lambda: seen.append(current_rank()))
+        other = threading.Thread(target=lambda: seen.append(current_priority()))
         other.start()
         other.join(WAIT)
-        assert seen != [current_rank()]
+        assert seen != [current_priority()]
 
 
-def test_what_was_cancelled_is_not_done(pool: PriorityPool) -> None:
+def test_cancelled_tasks_do_not_run(pool: PriorityPool) -> None:
     free, done = Event(), list[int]()
     pool.submit(lambda: free.wait(WAIT))
-    given_up = pool.submit(lambda: done.append(1))
-    assert given_up.cancel()
+    cancelled = pool.submit(lambda: done.append(1))
+    assert cancelled.cancel()
     free.set()
     pool.close()
     assert done == []
     with pytest.raises(CancelledError):
-        given_up.result()
+        cancelled.result()
 
 
-def test_closing_does_what_waits_and_ends_the_threads() -> None:
+def test_closing_runs_waiting_tasks_and_ends_the_threads() -> None:
     pool = PriorityPool(3, "closing")
     results = [pool.submit(partial(int, str(number))) for number in range(20)]
     pool.close()
     pool.close()
     assert [result.result(0) for result in results] == list(range(20))
     assert not [each for each in threading.enumerate() if each.name.startswith("closing")]
-    with pytest.raises(RuntimeError, match="stopped"):
+    with pytest.raises(RuntimeError, match="closed"):
         pool.submit(lambda: None)
 
 
-def test_a_pool_that_was_never_used_has_no_threads() -> None:
+def test_an_unused_pool_has_no_threads() -> None:
     PriorityPool(3, "unused").close()
     assert not [each for each in threading.enumerate() if each.name.startswith("unused")]
 
@@ -111,18 +111,18 @@ def test_slices_cover_everything_once_and_in_order(count: int, length: int) -> N
     assert [number for part in parts for number in part] == list(range(length))
 
 
-def test_slices_that_have_not_begun_are_left_out_after_an_error() -> None:
-    threads, begun, told = Threads(1), list[int](), Event()
+def test_slices_that_have_not_started_are_skipped_after_an_error() -> None:
+    threads, begun, released = Threads(1), list[int](), Event()
 
     def work(start: int, stop: int) -> None:
         del stop
         begun.append(start)
         if start == 0:
             raise ValueError("the first")
-        told.wait(WAIT)
+        released.wait(WAIT)
 
     with pytest.raises(ValueError, match="the first"):
         threads.map_slices(work, 800, 8)
-    told.set()
+    released.set()
     threads.close()
     assert begun in ([0], [0, 8])

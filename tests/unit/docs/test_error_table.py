@@ -1,4 +1,4 @@
-"""The table of errors is the error types'; it says what each means and what to do."""
+"""The generated table of errors: complete, and with advice for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_error_of_the_tree_is_in_it() -> None:
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, errors.FloristError)
     }
-    assert tree - shown == {"FloristError", "PeerError"}, "these two are but families"
+    assert tree - shown == {"FloristError", "PeerError"}, "these two only group others"
 
 
 def test_each_says_what_happened_and_what_to_do() -> None:

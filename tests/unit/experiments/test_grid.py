@@ -84,10 +84,10 @@ def test_the_full_baseline_is_the_same_at_every_ratio() -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"methods": ["florist"]}, "method 'florist' is unknown; known are: default, florist-paper"),
+    ({"methods": ["florist"]}, "unknown method 'florist'; choose one of: default, florist-paper"),
     ({"methods": []}, "methods: must"),
     ({"methods": ["default", "default"]}, "names 'default' twice"),
-    ({"methods": [{"name": "new", "base": "none"}]}, "method 'none' is unknown"),
+    ({"methods": [{"name": "new", "base": "none"}]}, "unknown method 'none'"),
     ({"methods": [{"name": "default", "agreement": {"sticky": False}}]}, "give a new `name`"),
     ({"methods": [{"name": "default", "base": "default"}]}, "is a known method"),
     (

@@ -88,7 +88,7 @@ def test_names() -> None:
 
 
 def test_unknown_and_duplicate_names() -> None:
-    with pytest.raises(ConfigurationError, match=r"'label-magic' is unknown; known are: label-maj"):
+    with pytest.raises(ConfigurationError, match=r"'label-magic'; choose one of: label-maj"):
         label_strategy("label-magic")
     registry: Registry[LabelStrategy] = Registry("label strategy")
     registry.register(LabelNeighbors())
