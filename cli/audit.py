@@ -15,7 +15,7 @@ from florist.common.audit.findings import AuditRecord, Figures, Finding, verdict
 from florist.common.audit.kept_view import load_view
 from florist.common.core.errors import ConfigurationError
 from florist.common.reports.audit_report import HEADS, conclusion, draw_audits, table_rows
-from florist.common.reports.html import save_png
+from florist.common.reports.plots import save_png
 
 if TYPE_CHECKING:
     from pathlib import Path

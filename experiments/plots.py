@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import MaxNLocator
 
-from florist.common.reports.html import COLOUR, picture, save_png
+from florist.common.reports.plots import COLOUR, save_png, svg_plot
 from florist.experiments.paper_figures import AUC_CHANGES, SAMPLES, DatasetName
 from florist.experiments.recipes import (
     FLORIST,
@@ -84,7 +84,7 @@ def as_picture(plot: Plot) -> Html:
         if line.points
     )
     label = f"Line plot of {plot.y} over {plot.x}: {lines}."
-    return picture(
+    return svg_plot(
         plot.name, plot.caption, label, lambda f: _draw(f, plot), width=WIDTH, height=HEIGHT
     )
 

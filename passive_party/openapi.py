@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from florist.common.core.release import RELEASE
+from florist.common.reports import html as web
 from florist.passive_party.row_encoder import WHOLE_LIMIT
 
 if TYPE_CHECKING:
@@ -154,8 +155,6 @@ def _row(columns: FeatureColumns | None) -> dict[str, Any]:
 
 def page(shape: Shape, address: str) -> str:
     """The same for people, in one HTML page that needs nothing else."""
-    from florist.common.reports import html as web  # noqa: PLC0415 - loads matplotlib
-
     example = {shape.key: [_example(shape.columns)]}
     call = (
         f"curl http://{address}/predict \\\n"

@@ -1,0 +1,1 @@
+"""The status of a running party: status page, JSON, Prometheus metrics and health checks."""

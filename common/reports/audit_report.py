@@ -1,4 +1,4 @@
-"""A self-audit for people: a table, a plot over the steps, and a section of the run's report."""
+"""The self-audit of a run as a table, as a plot over the steps, and as a section of its report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.ticker import MaxNLocator
 
 from florist.common.audit.findings import excesses, shown, verdict
-from florist.common.reports.html import COLOUR, card, figures_table, markup, picture, tag
+from florist.common.reports.html import card, figures_table, markup, tag
+from florist.common.reports.plots import COLOUR, svg_plot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +25,12 @@ HEADS = ("attack", "over", "folded AUC", "TPR at 1% FPR", "")
 SCOPES: dict[Scope, str] = {"epochs": "all epochs", "batches": "last batches"}
 MARKS: dict[Verdict, str] = {"fine": "✓", "warn": "✗", "stop": "✗"}
 
-#: Points of a line; more cannot be seen.
+#: Points of a line; more would not be visible.
 _POINTS = 40
 
 
 def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple[str, ...]]:
-    """Each attack of these audits, the strongest first: texts below `HEADS`."""
+    """Yield a row of texts below `HEADS` for each attack of these audits, the strongest first."""
     for figures in audits:
         for finding in sorted(figures.findings, key=lambda finding: -finding.auc.value):
             yield (
@@ -42,7 +43,7 @@ def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple
 
 
 def mark(finding: Finding, settings: AuditSettings) -> str:
-    """Whether it is within our limits, and if not, above which."""
+    """Show whether the finding is within our limits, and if not, which ones it exceeds."""
     judged = verdict([finding], settings)
     if judged == "fine":
         return MARKS[judged]
@@ -58,19 +59,19 @@ def _percent(estimate: IntervalEstimate | None) -> str:
 
 
 def conclusion(record: AuditRecord) -> str:
-    """The whole run in a sentence."""
+    """Sum up the audits of a run in one sentence."""
     if not record.last:
-        return "No audit had enough rows to judge by."
+        return "No audit had enough rows for a verdict."
     what = {
-        "fine": "No attack was above our limits in any audit",
-        "warn": "An attack was above a limit of ours in some audit",
-        "stop": "An attack was above a limit at which the run is to stop",
+        "fine": "No attack exceeded our limits in any audit",
+        "warn": "An attack exceeded one of our warning limits",
+        "stop": "An attack exceeded a limit at which the run must stop",
     }[record.verdict]
     return f"{what} ({len(record.audits):,} so far)."
 
 
 def draw_audits(figure: Figure, record: AuditRecord) -> None:
-    """Folded AUC of each attack over the steps, with our limits."""
+    """Draw the folded AUC of each attack over the steps, with our limits."""
     axes = figure.subplots()
     attacks = dict.fromkeys(f.attack for audit in record.audits for f in audit.findings)
     for attack, (number, marker) in zip(attacks, cycle(enumerate("os^Dv<>P", 1)), strict=False):
@@ -83,8 +84,8 @@ def draw_audits(figure: Figure, record: AuditRecord) -> None:
         limit = getattr(record.settings, key)
         if limit is not None:
             axes.axhline(limit, color=COLOUR["muted"], linestyle="--", linewidth=0.9)
-            place = (1, limit)
-            axes.annotate(key, place, xycoords=("axes fraction", "data"), ha="right", va="bottom")
+            at = (1, limit)
+            axes.annotate(key, at, xycoords=("axes fraction", "data"), ha="right", va="bottom")
     axes.set_xlabel("step")
     axes.set_ylabel("folded AUC")
     axes.set_ylim(0.49, max(0.71, axes.get_ylim()[1]))
@@ -95,7 +96,7 @@ def draw_audits(figure: Figure, record: AuditRecord) -> None:
 
 
 def _line(record: AuditRecord, attack: str, over: Scope) -> tuple[list[int], list[float]]:
-    """Steps and figures of one attack, thinned out."""
+    """Return the steps and figures of one attack, thinned out."""
     points = [
         (audit.step, finding.auc.value)
         for audit in record.audits
@@ -103,12 +104,12 @@ def _line(record: AuditRecord, attack: str, over: Scope) -> tuple[list[int], lis
         for finding in audit.findings
         if finding.attack == attack
     ]
-    shown_ones = points[:: max(-(-len(points) // _POINTS), 1)]
-    return [step for step, _ in shown_ones], [value for _, value in shown_ones]
+    thinned = points[:: max(-(-len(points) // _POINTS), 1)]
+    return [step for step, _ in thinned], [value for _, value in thinned]
 
 
 def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
-    """Part of a report; None where there is nothing to show."""
+    """Make the section of a report, or None if there is nothing to show."""
     if record is None or not record.last:
         return None
     newest = record.last[0]
@@ -121,21 +122,23 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         card("strongest attack", f"{strongest.auc.value:.2f}", f"{strongest.attack}, folded AUC"),
         class_="cards",
     )
-    told = tag(
+    explanation = tag(
         "p",
-        f"While it trained, this party attacked what it sent, as {peer} could: how well do real "
-        f"{kind} stand out from synthetic ones? 0.5 is chance, 1 is certainty; in brackets is the "
-        f"95% interval. By {record.followed:,} UIDs in all epochs, and by the last batches before "
-        f"an audit. {peer} was told nothing of it.",
+        f"During training this party attacked what it sent, as {peer} could: how well can real "
+        f"{kind} be distinguished from synthetic ones? 0.5 is chance, 1 is certainty; the 95% "
+        f"interval is in brackets. The attacks used {record.followed:,} UIDs over all epochs, and "
+        f"the last batches before each audit. {peer} was not informed.",
     )
-    plot = picture(
+    plot = svg_plot(
         "self-audit",
-        "Folded AUC of each attack after each audit: marked lines are of all epochs so far, dotted "
-        "ones of the last batches; dashed are our limits.",
+        "Folded AUC of each attack at each audit. Lines with markers: all epochs so far. Dotted: "
+        "the last batches. Dashed: our limits.",
         f"Line plot of the folded AUC of each attack over {len(record.audits):,} audits; the "
-        "newest figures are in the table below.",
+        "latest figures are in the table below.",
         lambda figure: draw_audits(figure, record),
         width=6.6,
         height=2.8,
     )
-    return markup(cards, told, plot, figures_table(HEADS, table_rows(record.last, record.settings)))
+    return markup(
+        cards, explanation, plot, figures_table(HEADS, table_rows(record.last, record.settings))
+    )

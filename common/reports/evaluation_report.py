@@ -1,4 +1,4 @@
-"""An evaluation on one page, and as JSON: aggregates alone, safe to show to a colleague."""
+"""The report of an evaluation, as HTML and as JSON. It contains aggregates only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from florist.common.evaluation.metric_names import METRICS
 from florist.common.reports.html import (
-    COLOUR,
     card,
     facts_table,
     figures_table,
     markup,
     page,
-    picture,
     tag,
     titled_section,
 )
+from florist.common.reports.plots import COLOUR, svg_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,42 +25,44 @@ if TYPE_CHECKING:
     from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
     from florist.common.reports.html import Html
 
-#: Raised when what is written changes so that an older reader would misread it.
+#: Increased when an older reader would misread the JSON.
 FORMAT = 1
-#: Rows from which a bin is shown: a rate over fewer would tell of single people.
+#: Bins with fewer rows are left out: their rates would reveal single people.
 FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """What a party may tell of an evaluation."""
+    """What a party may report of an evaluation."""
 
     party: str
     peer: str
     role: RoleName
     release: str
     finished_at: str
-    #: Names the training run.
+    #: Identifies the training run.
     run: str
     agreement: dict[str, Any]
-    #: Of our own table, and of the padded sets in the union.
+    #: Rows of our own table; the sizes below include dummies.
     table_rows: int
     own_size: int
     peer_size: int
     union_size: int
     shared_size: int
-    #: None where the agreement keeps it from us. Only the active party has a curve.
+    #: None if the agreement keeps it from us. Only the active party has a curve.
     found: Evaluation | None
-    #: Whether predictions use features of the active party's own; known to that party.
+    #: Whether predictions use the active party's own features; only that party knows.
     own_features: bool
     bytes_sent: int
     bytes_received: int
 
     @property
     def warning(self) -> str:
+        """A sentence on why the estimate is unreliable, or an empty text."""
         return "" if self.found is None else self.found.warning
 
     def to_json(self) -> dict[str, Any]:
+        """Return the content of `evaluation.json`."""
         facts: dict[str, Any] = {
             "format": FORMAT,
             "party": self.party,
@@ -104,7 +105,7 @@ def _estimate_json(estimate: Estimate) -> dict[str, float]:
 
 
 def _curve_json(curve: CurveEstimate | None) -> list[dict[str, float]] | None:
-    """Bin by bin, those with enough rows."""
+    """Return the bins that have enough rows."""
     if curve is None:
         return None
     columns = {
@@ -122,19 +123,19 @@ def _curve_json(curve: CurveEstimate | None) -> list[dict[str, float]] | None:
 
 
 def render(report: EvaluationReport) -> str:
-    """The whole page; the same report gives the same text."""
+    """Return the whole page; the same report gives the same text."""
     title = f"Evaluation of the model of {report.party} and {report.peer}"
     finished = tag("time", report.finished_at.replace("T", " "), datetime=report.finished_at)
-    told = f"Seen from {report.party}, the {report.role} party · FLORIST {report.release} · "
+    source = f"Seen from {report.party}, the {report.role} party · FLORIST {report.release} · "
     sections = [
-        tag("header", tag("h1", title), tag("p", told, finished, class_="muted")),
+        tag("header", tag("h1", title), tag("p", source, finished, class_="muted")),
         titled_section("Estimates", _estimates(report)),
     ]
     curve = _curve_json(report.found.curve) if report.found else None
     if curve:
         sections.append(titled_section("Calibration", _calibration(curve)))
     sections += [
-        titled_section("How this was found", _method(report)),
+        titled_section("Method", _method(report)),
         titled_section("What each side learned", _learned(report)),
         titled_section("Facts", _facts(report)),
     ]
@@ -143,21 +144,21 @@ def render(report: EvaluationReport) -> str:
 
 def _estimates(report: EvaluationReport) -> Html:
     if report.found is None:
-        return tag("p", "By the agreement, only the active party knows them.")
+        return tag("p", "By agreement, only the active party knows the estimates.")
     cards = [
         card(name, str(getattr(report.found, key)), meaning)
         for key, (name, meaning) in METRICS.items()
     ]
     warning = tag("p", tag("strong", "Warning:"), f" {report.warning}.") if report.warning else ""
-    note = tag("p", "Value ± half of the 95 % interval.", class_="muted")
+    note = tag("p", "Value ± half of the 95% interval.", class_="muted")
     return markup(warning, tag("dl", *cards, class_="cards"), note)
 
 
 def _calibration(bins: list[dict[str, float]]) -> Html:
-    curve = picture(
+    curve = svg_plot(
         "calibration-curve",
-        "The estimated rate where the model predicts so much, with 95 % intervals; on the dashed "
-        "line both are equal.",
+        "Estimated rate over the prediction, with 95% intervals; on the dashed line both are "
+        "equal.",
         "Calibration curve; its numbers are in the table below.",
         lambda figure: _draw_curve(figure, bins),
         height=3.2,
@@ -172,7 +173,7 @@ def _calibration(bins: list[dict[str, float]]) -> Html:
         for b in bins
     ]
     table = figures_table(["predicted", "estimated rate", "±", "rows"], rows)
-    return markup(curve, tag("details", tag("summary", "The same in numbers"), table))
+    return markup(curve, tag("details", tag("summary", "Show the numbers"), table))
 
 
 def _draw_curve(figure: Figure, bins: list[dict[str, float]]) -> None:
@@ -198,43 +199,45 @@ def _draw_curve(figure: Figure, bins: list[dict[str, float]]) -> None:
 def _method(report: EvaluationReport) -> Html:
     active, passive = _parties(report)
     solved = (
-        f"{active} scored its own people. A known share of them was scored by their real features, "
-        f"the others by those of other people of {passive}, and nobody knows who. What the figures "
-        "would be if all features were real follows from what was observed, the share, and what "
-        "predictions from another person's features are worth"
+        f"{active} scored its own people. A known share of them was scored with their real "
+        f"features, the others with the features of other people of {passive}, and nobody knows "
+        "who. The figures for real features only follow from the observed figures, the share, and "
+        "the quality of predictions from another person's features"
     )
     measured = (
-        ": that was measured, by giving people each other's embeddings."
+        ", which was measured by exchanging people's embeddings with each other."
         if report.own_features
-        else ": nothing, as they do not depend on the label."
+        else ", which do not depend on the label."
     )
     assumed = (
-        "This holds if who is shared depends neither on labels nor on features; it cannot be seen "
-        "from these data whether it does."
+        "The estimate is valid if who is shared depends neither on labels nor on features. These "
+        "data cannot show whether that is the case."
     )
     return markup(tag("p", solved + measured), tag("p", assumed))
 
 
 def _learned(report: EvaluationReport) -> Html:
     active, passive = _parties(report)
-    told = "the estimates" if report.agreement["passive_learns"] == "figures" else "that it is over"
+    learned = (
+        "the estimates" if report.agreement["passive_learns"] == "figures" else "that it ended"
+    )
     sizes = (
-        f"Both know the sizes of the two sets, {report.own_size:,} and {report.peer_size:,}, of "
-        f"their union, {report.union_size:,}, and so how many are in both: {report.shared_size:,}. "
-        "Dummies, where a party added some, count as people."
+        f"Both know the sizes of the two sets, {report.own_size:,} and {report.peer_size:,}, and of "
+        f"their union, {report.union_size:,}, and thus how many people are in both: "
+        f"{report.shared_size:,}. Dummies count as people."
     )
     return markup(
         tag("p", sizes),
         tag(
             "p",
-            f"{active} also saw an embedding for each place of the union, made from real features "
-            f"or another person's, and was not told which. {passive} also learned {told}.",
+            f"{active} also saw an embedding for each UID of the union, made from real features or "
+            f"another person's, without learning which. {passive} also learned {learned}.",
         ),
         tag(
             "p",
-            "A good model fits people by their own features better than by another's, so that "
-            f"{active} can guess who is shared, the better the better the model is: nothing can "
-            "be done about it where a model is to be evaluated.",
+            "A good model predicts people better from their own features than from another "
+            f"person's, so {active} can guess who is shared; the better the model, the better the "
+            "guess. No evaluation of a model can avoid this.",
         ),
     )
 
@@ -252,6 +255,6 @@ def _facts(report: EvaluationReport) -> Html:
 
 
 def _parties(report: EvaluationReport) -> tuple[str, str]:
-    """The active and the passive one."""
+    """Return the names of the active and the passive party."""
     both = report.party, report.peer
     return both if report.role == "active" else (both[1], both[0])

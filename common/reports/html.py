@@ -1,50 +1,63 @@
-"""Pages that need nothing but themselves: markup that cannot be injected, pictures, one style.
+"""Self-contained HTML pages: markup that is escaped by default, and one style sheet.
 
-Pictures are inline SVG whose colours are the page's own, so that they follow its light or dark
-scheme. No script, no resource from elsewhere; the page's own policy forbids both.
+Pages contain no script and load no external resource; their content security policy forbids both.
+Plots are in `plots.py`, so that pages without plots do not load matplotlib.
 """
 
 from __future__ import annotations
 
 import html
-import re
-from contextlib import contextmanager
-from io import StringIO
-from typing import TYPE_CHECKING, Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
-    Draw = Callable[[Figure], None]
-
+#: Colours of the page in the light scheme, and in the dark one.
+PALETTE = {
+    "paper": ("#ffffff", "#14181f"),
+    "panel": ("#f4f6f9", "#1d232d"),
+    "ink": ("#1b222c", "#e3e8ef"),
+    "muted": ("#586374", "#9aa6b6"),
+    "rule": ("#d8dee7", "#343d4b"),
+    "accent": ("#1f6fb5", "#63b0f2"),
+    "pale": ("#9fc3e4", "#4878a6"),
+    # Lines that share a plot; their markers distinguish them too.
+    "line1": ("#0072c3", "#4ea8ff"),
+    "line2": ("#d1590a", "#ff9a52"),
+    "line3": ("#1a8a4a", "#4fd08a"),
+    "line4": ("#c2255c", "#ff7aa8"),
+    "line5": ("#7a3fc7", "#b99aff"),
+    "line6": ("#8a6d00", "#e0c040"),
+    "line7": ("#00838a", "#41cfd6"),
+    "line8": ("#5c4a3d", "#c4ab98"),
+}
 
 # --- markup ---
 
 
 class Html(str):
-    """Finished markup. Every other text is escaped where it meets some."""
+    """Finished markup. Any other text is escaped when it is joined with markup."""
 
     __slots__ = ()
 
 
 def markup(*parts: str) -> Html:
+    """Join the parts, escaping those that are not markup."""
     return Html("".join(part if isinstance(part, Html) else _escaped(part) for part in parts))
 
 
 def _escaped(text: str) -> str:
-    """As text or attribute; without what cannot be printed, or turns the direction of writing."""
+    """Escape a text or attribute; replace characters that are not printable or change direction."""
     return html.escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
 def tag(name: str, *children: str, **attributes: str) -> Html:
-    return Html(f"{_opening(name, **attributes)}{markup(*children)}</{name}>\n")
+    """Make an element. A trailing `_` in an attribute's name is dropped, others become `-`."""
+    return Html(f"{opening_tag(name, **attributes)}{markup(*children)}</{name}>\n")
 
 
-def _opening(name: str, **attributes: str) -> str:
+def opening_tag(name: str, **attributes: str) -> str:
+    """Make the start of an element."""
     shown = (
         f' {key.rstrip("_").replace("_", "-")}="{_escaped(value)}"'
         for key, value in attributes.items()
@@ -53,17 +66,19 @@ def _opening(name: str, **attributes: str) -> str:
 
 
 def titled_section(title: str, body: Html) -> Html:
+    """Make a section with a heading, which links can point at."""
     anchor = title.lower().replace(" ", "-")
     return tag("section", tag("h2", title, id=anchor), body, aria_labelledby=anchor)
 
 
 def card(label: str, value: str, note: str = "") -> Html:
+    """Make an entry of a `<dl class="cards">`: a large value with its label and a note."""
     below = tag("dd", note, class_="muted") if note else ""
     return tag("div", tag("dt", label), tag("dd", value), below)
 
 
 def figures_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """Figures in columns; the first cells name their rows."""
+    """Make a table of numbers; the first cell of each row is its heading."""
     head = tag("tr", *(tag("th", text, scope="col") for text in heads))
     body = (
         tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in cells))
@@ -73,6 +88,7 @@ def figures_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
 
 
 def facts_table(facts: dict[str, str]) -> Html:
+    """Make a table of two columns, name and value."""
     rows = (
         tag("tr", tag("th", key, scope="row"), tag("td", value)) for key, value in facts.items()
     )
@@ -91,19 +107,19 @@ _POLICY = Html("""
 
 
 def page(title: str, *parts: Html) -> str:
-    """A whole file: these parts, one below the other."""
+    """Make a complete, self-contained file of these parts."""
     return document(title, markup(_POLICY, tag("style", Html(stylesheet()))), *parts)
 
 
 def document(title: str, head: Html, *parts: Html) -> str:
-    """As `page`, of which `head` says where style and scripts are, and who forbids others."""
+    """Make a complete page whose style, scripts and policy are given in `head`."""
     whole_head = tag("head", _HEAD, head, tag("title", title))
     body = tag("body", tag("main", *parts))
     return f'<!DOCTYPE html>\n<html lang="en">\n{whole_head}\n{body}\n</html>\n'
 
 
 def stylesheet() -> str:
-    """The style of all pages."""
+    """Return the style sheet of all pages."""
     light, dark = (
         "".join(f"--{name}:{colours[scheme]};" for name, colours in PALETTE.items())
         for scheme in (0, 1)
@@ -145,105 +161,3 @@ thead th{color:var(--muted);font-size:.875rem;overflow-wrap:normal}
 .grid+*{margin-top:1.25rem}
 summary{cursor:pointer;color:var(--muted);font-size:.875rem}
 footer{margin-top:3rem;padding-top:.75rem;border-top:1px solid var(--rule)}"""
-
-
-# --- pictures ---
-
-#: Colours of the page in the light scheme, and in the dark one.
-PALETTE = {
-    "paper": ("#ffffff", "#14181f"),
-    "panel": ("#f4f6f9", "#1d232d"),
-    "ink": ("#1b222c", "#e3e8ef"),
-    "muted": ("#586374", "#9aa6b6"),
-    "rule": ("#d8dee7", "#343d4b"),
-    "accent": ("#1f6fb5", "#63b0f2"),
-    "pale": ("#9fc3e4", "#4878a6"),
-    # Lines that share a plot; their markers tell them apart too.
-    "line1": ("#0072c3", "#4ea8ff"),
-    "line2": ("#d1590a", "#ff9a52"),
-    "line3": ("#1a8a4a", "#4fd08a"),
-    "line4": ("#c2255c", "#ff7aa8"),
-    "line5": ("#7a3fc7", "#b99aff"),
-    "line6": ("#8a6d00", "#e0c040"),
-    "line7": ("#00838a", "#41cfd6"),
-    "line8": ("#5c4a3d", "#c4ab98"),
-}
-COLOUR = {name: light for name, (light, _) in PALETTE.items()}
-
-_STYLE: dict[Any, Any] = {  # matplotlib types its keys as one long Literal
-    "svg.fonttype": "none",
-    "svg.hashsalt": "florist",
-    "text.parse_math": False,
-    "font.size": 8.5,
-    "text.color": COLOUR["ink"],
-    "axes.edgecolor": COLOUR["muted"],
-    "axes.labelcolor": COLOUR["muted"],
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": COLOUR["rule"],
-    "grid.linewidth": 0.6,
-    "xtick.color": COLOUR["muted"],
-    "ytick.color": COLOUR["muted"],
-    "legend.frameon": False,
-}
-
-
-def picture(
-    name: str,
-    caption: str,
-    label: str,
-    draw: Draw,
-    *,
-    width: float = 4.4,
-    height: float = 2.5,
-) -> Html:
-    """A picture, its size in inches, with its caption; `label` is for those who cannot see it."""
-    drawn = StringIO()
-    with _house_style():
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        _drawn(draw, width, height).savefig(drawn, format="svg", transparent=True, metadata=nothing)
-    svg = _embedded(drawn.getvalue(), name, label)
-    return tag("figure", svg, tag("figcaption", caption))
-
-
-def save_png(path: Path, draw: Draw, *, width: float, height: float) -> None:
-    """The same as a file of its own, in the light scheme."""
-    with _house_style():
-        figure = _drawn(draw, width, height)
-        figure.savefig(path, dpi=144, facecolor=COLOUR["paper"], metadata={"Software": None})
-
-
-@contextmanager
-def _house_style() -> Iterator[None]:
-    with mpl.rc_context():
-        mpl.rcdefaults()  # whatever the user's own style
-        mpl.rcParams.update(_STYLE)
-        yield
-
-
-def _drawn(draw: Draw, width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    draw(figure)
-    return figure
-
-
-def _embedded(svg: str, name: str, label: str) -> Html:
-    """The `<svg>` element for use inside a page: its size, fonts and colours are the page's.
-
-    IDs begin with `name`, because several pictures share the page.
-    """
-    opening = re.search(r'<svg [^>]*viewBox="([\d. ]+)"[^>]*>', svg)
-    assert opening, "matplotlib wrote no svg element"
-    body = svg[opening.end() :].replace("xlink:href", "href")
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
-    body = re.sub(r" font-family: [^;\"]*;", "", body)
-    body = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", body)
-    for role, colour in COLOUR.items():
-        body = body.replace(colour, f"var(--{role})")
-    start = _opening(
-        "svg", xmlns="http://www.w3.org/2000/svg", viewBox=opening[1], role="img", aria_label=label
-    )
-    return Html(start + body.rstrip())

@@ -13,7 +13,7 @@ from florist.common.audit.self_audit import AuditPlan
 from florist.common.bundle.saving import BundleContents, save_bundle
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
-from florist.common.reports.training_report import Report, render
+from florist.common.reports.training_report import TrainingReport, render
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
 from florist.common.stages.training_session import (
@@ -125,7 +125,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
     def report(self, inputs: TrainInputs, outcome: Trained, session: Session) -> str:
         config, summary, history = self.config, inputs.prepared.summary, outcome.run.history
         return render(
-            Report(
+            TrainingReport(
                 party=config.party.name,
                 peer=config.party.peer,
                 role=self.role.name,

@@ -1,4 +1,4 @@
-"""The report of a run: well-formed, the same each time, closed to the outside, and harmless."""
+"""The report of a training run: well-formed, reproducible, self-contained and escaped."""
 
 from __future__ import annotations
 
@@ -14,18 +14,9 @@ import pytest
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import IntervalEstimate
 from florist.common.reports.audit_report import SCOPES
-from florist.common.reports.training_report import (
-    SMOOTHED_POINTS,
-    STRETCHES,
-    ComparisonRow,
-    Report,
-    _bytes,
-    _duration,
-    _number,
-    _smoothed,
-    _thinned,
-    render,
-)
+from florist.common.reports.shown_values import byte_count, duration, number
+from florist.common.reports.training_plots import INTERVALS, SMOOTHED_POINTS, smoothed, thinned
+from florist.common.reports.training_report import ComparisonRow, TrainingReport, render
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.audit import AuditSettings
 from florist.common.training.history import FEWEST, CalibrationPoints, EpochFigures, History
@@ -39,7 +30,7 @@ def losses(steps: int) -> list[float]:
     return falling
 
 
-ACTIVE = Report(
+ACTIVE = TrainingReport(
     party="bank",
     peer="telco",
     role="active",
@@ -105,7 +96,7 @@ REPORTS = {"active": ACTIVE, "passive": PASSIVE, "bare": BARE}
 
 
 class Page(HTMLParser):
-    """Reads a page; anything opened and not closed, or the other way round, is an error."""
+    """Parses a page; unbalanced tags are an error."""
 
     VOID = frozenset({"meta"})
 
@@ -139,10 +130,10 @@ class Page(HTMLParser):
         return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
 
 
-def pictures(text: str) -> dict[str, ET.Element]:
-    """Pictures by what they are called for those who cannot see them."""
+def plots(text: str) -> dict[str, ET.Element]:
+    """Return the plots by their labels for screen readers."""
     found = [ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
-    return {picture.attrib["aria-label"]: picture for picture in found}
+    return {plot.attrib["aria-label"]: plot for plot in found}
 
 
 @pytest.fixture(scope="module")
@@ -162,20 +153,18 @@ def test_pages_are_well_formed(texts: dict[str, str], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_pictures_are_xml_with_a_label_and_their_references_hold(
-    texts: dict[str, str], name: str
-) -> None:
-    assert len(pictures(texts[name])) == texts[name].count("<svg")
-    for label, picture in pictures(texts[name]).items():
+def test_plots_are_xml_with_a_label_and_valid_references(texts: dict[str, str], name: str) -> None:
+    assert len(plots(texts[name])) == texts[name].count("<svg")
+    for label, plot in plots(texts[name]).items():
         assert label
-        assert picture.attrib["role"] == "img"
-        written = ET.tostring(picture, encoding="unicode")
-        anchors = {element.get("id") for element in picture.iter()}
+        assert plot.attrib["role"] == "img"
+        written = ET.tostring(plot, encoding="unicode")
+        anchors = {element.get("id") for element in plot.iter()}
         assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', written)) <= anchors
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_nothing_is_loaded_from_elsewhere(texts: dict[str, str], name: str) -> None:
+def test_no_external_resource_is_loaded(texts: dict[str, str], name: str) -> None:
     page = Page(texts[name])
     without_names = texts[name].replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.search(r"//|@import|url\((?!#)", without_names)
@@ -184,25 +173,25 @@ def test_nothing_is_loaded_from_elsewhere(texts: dict[str, str], name: str) -> N
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
 
 
-def test_colours_of_pictures_are_the_schemes(texts: dict[str, str]) -> None:
+def test_plots_use_the_colours_of_the_page(texts: dict[str, str]) -> None:
     assert "prefers-color-scheme: dark" in texts["active"]
-    for picture in pictures(texts["active"]).values():
-        assert not re.search(r"#[0-9a-f]{6}\b", ET.tostring(picture, encoding="unicode"))
+    for plot in plots(texts["active"]).values():
+        assert not re.search(r"#[0-9a-f]{6}\b", ET.tostring(plot, encoding="unicode"))
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_same_run_gives_the_same_bytes(texts: dict[str, str], name: str) -> None:
+def test_reports_are_reproducible(texts: dict[str, str], name: str) -> None:
     assert render(REPORTS[name]) == texts[name]
 
 
-def test_the_users_own_style_neither_matters_nor_changes(texts: dict[str, str]) -> None:
+def test_the_matplotlib_style_of_the_user_is_ignored_and_kept(texts: dict[str, str]) -> None:
     with mpl.rc_context({"lines.linewidth": 9, "svg.fonttype": "path", "axes.facecolor": "red"}):
         before = dict(mpl.rcParams)
         assert render(PASSIVE) == texts["passive"]
         assert dict(mpl.rcParams) == before
 
 
-def test_the_active_partys_page_has_everything(texts: dict[str, str]) -> None:
+def test_the_active_report_has_all_sections(texts: dict[str, str]) -> None:
     page = Page(texts["active"])
     assert page.headings == [
         "Headline figures",
@@ -231,34 +220,34 @@ def test_the_active_partys_page_has_everything(texts: dict[str, str]) -> None:
         "0.53 (0.51\N{EN DASH}0.55)",
         "12.3% (10.1\N{EN DASH}15.0)",
         "✗ warn_tpr_above",
-        "telco was told nothing of it",
+        "telco was not informed",
     ):
         assert shown in page.words
 
 
 def test_epochs_count_from_one(texts: dict[str, str]) -> None:
-    labels = list(pictures(texts["active"]))
+    labels = list(plots(texts["active"]))
     assert (
         "Line plot over the epochs: 0.7012 in epoch 1, 0.7291 in epoch 2, 0.7334 in epoch 3."
         in (labels)
     )
 
 
-def test_sections_without_data_are_left_out_and_named(texts: dict[str, str]) -> None:
+def test_sections_without_data_are_listed(texts: dict[str, str]) -> None:
     page = Page(texts["passive"])
     assert page.headings[-1] == "Not in this report"
     absent = {"Loss", "Test figures", "Calibration", "Comparison", "Self-audit"}
     assert not absent & set(page.headings)
-    assert "only the active party sees the loss" in page.words
+    assert "Only the active party sees the loss" in page.words
     assert "2,500 IDs of bank, 2,400 of telco" in page.words
     assert {"Traffic", "What each side learned"} < set(Page(texts["bare"]).headings)
 
 
-def test_a_passive_party_shows_the_losses_of_epochs() -> None:
+def test_the_passive_report_shows_the_loss_of_each_epoch() -> None:
     history = replace(PASSIVE.history, epochs=[EpochFigures(0, 0.4), EpochFigures(1, 0.3)])
     text = render(replace(PASSIVE, history=history))
-    assert "Line plot over the epochs: 0.4000 in epoch 1, 0.3000 in epoch 2." in pictures(text)
-    assert "only the active party sees the loss" in Page(text).words
+    assert "Line plot over the epochs: 0.4000 in epoch 1, 0.3000 in epoch 2." in plots(text)
+    assert "Only the active party sees the loss" in Page(text).words
     history = replace(PASSIVE.history, epochs=[EpochFigures(0, 0.4)])
     page = Page(render(replace(PASSIVE, history=history)))
     assert "Loss" in page.headings
@@ -275,7 +264,7 @@ def test_a_passive_party_shows_the_losses_of_epochs() -> None:
         "&lt;b&gt; $x^2$ \\alpha",
     ],
 )
-def test_texts_cannot_become_markup(text: str) -> None:
+def test_texts_are_escaped(text: str) -> None:
     plain, hostile = (
         render(
             replace(
@@ -301,43 +290,43 @@ def test_texts_cannot_become_markup(text: str) -> None:
     assert f"Training of {text} with {text}" in page.words
 
 
-def test_what_cannot_be_printed_is_replaced() -> None:
+def test_unprintable_characters_are_replaced() -> None:
     text = render(replace(BARE, peer="a\u202eb\ud800c\0d\ne"))
     assert "a\ufffdb\ufffdc\ufffdd\ufffde" in Page(text).words
     text.encode()
 
 
-def test_large_runs_give_small_pages(texts: dict[str, str]) -> None:
+def test_large_runs_have_small_reports(texts: dict[str, str]) -> None:
     assert len(texts["active"].encode()) < 200_000
     longer = replace(ACTIVE, history=replace(ACTIVE.history, losses=losses(200_000)))
     assert len(render(longer).encode()) < 200_000
-    assert 2 * STRETCHES + SMOOTHED_POINTS <= 2_000
+    assert 2 * INTERVALS + SMOOTHED_POINTS <= 2_000
 
 
 def test_thinning_keeps_the_extremes() -> None:
     values = np.asarray(losses(STEPS))
     values[7_777], values[9_999] = 5.0, -5.0
-    kept = _thinned(values)
-    assert len(kept) <= 2 * STRETCHES
+    kept = thinned(values)
+    assert len(kept) <= 2 * INTERVALS
     assert {7_777, 9_999} <= set(kept.tolist())
     assert (np.diff(kept) > 0).all()
-    assert _thinned(values[:1_000]).tolist() == list(range(1_000))
+    assert thinned(values[:1_000]).tolist() == list(range(1_000))
 
 
 def test_the_smoothed_line_is_a_mean() -> None:
     values = np.asarray(losses(60))
     slow = [np.mean(values[max(place - 3, 0) : place + 4]) for place in range(60)]
-    np.testing.assert_allclose(_smoothed(values, 7), slow)
+    np.testing.assert_allclose(smoothed(values, 7), slow)
 
 
 @pytest.mark.parametrize("count", [1, 2, 49, 50, 100])
 def test_short_runs(count: int) -> None:
     history = replace(ACTIVE.history, losses=losses(count), epochs=ACTIVE.history.epochs[:1])
-    labels = list(pictures(render(replace(ACTIVE, history=history))))
+    labels = list(plots(render(replace(ACTIVE, history=history))))
     assert any(f"the loss of {count} steps" in label for label in labels)
 
 
-def test_losses_that_are_not_finite_are_counted_not_drawn() -> None:
+def test_losses_that_are_not_finite_are_counted_but_not_plotted() -> None:
     history = History(
         losses=[0.5, float("nan"), 0.4, float("inf")], epochs=[EpochFigures(0, float("nan"))]
     )
@@ -362,22 +351,22 @@ def test_small_bins_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (_number(None), "\N{EN DASH}"),
-        (_number(1_234_567), "1,234,567"),
-        (_number(0.0), "0.0000"),
-        (_number(0.00012345), "0.000123"),
-        (_number(0.73344), "0.7334"),
-        (_number(123_456.0), "1.23e+05"),
-        (_number(float("inf")), "not finite"),
-        (_duration(1.25), "1.2 s"),
-        (_duration(200), "3 min 20 s"),
-        (_duration(3_900), "1 h 05 min"),
-        (_bytes(0), "0 B"),
-        (_bytes(999), "999 B"),
-        (_bytes(999_900), "1 MB"),
-        (_bytes(31_457_280), "31.5 MB"),
-        (_bytes(2.5e12), "2.50 TB"),
-        (_bytes(2.5e15), "2,500.00 TB"),
+        (number(None), "\N{EN DASH}"),
+        (number(1_234_567), "1,234,567"),
+        (number(0.0), "0.0000"),
+        (number(0.00012345), "0.000123"),
+        (number(0.73344), "0.7334"),
+        (number(123_456.0), "1.23e+05"),
+        (number(float("inf")), "not finite"),
+        (duration(1.25), "1.2 s"),
+        (duration(200), "3 min 20 s"),
+        (duration(3_900), "1 h 05 min"),
+        (byte_count(0), "0 B"),
+        (byte_count(999), "999 B"),
+        (byte_count(999_900), "1 MB"),
+        (byte_count(31_457_280), "31.5 MB"),
+        (byte_count(2.5e12), "2.50 TB"),
+        (byte_count(2.5e15), "2,500.00 TB"),
     ],
 )
 def test_numbers_are_readable(shown: str, expected: str) -> None:
