@@ -222,8 +222,8 @@ def _learned(report: EvaluationReport) -> Html:
         "the estimates" if report.agreement["passive_learns"] == "figures" else "that it ended"
     )
     sizes = (
-        f"Both know the sizes of the two sets, {report.own_size:,} and {report.peer_size:,}, and of "
-        f"their union, {report.union_size:,}, and thus how many people are in both: "
+        f"Both know the sizes of the two sets, {report.own_size:,} and {report.peer_size:,}, and "
+        f"of their union, {report.union_size:,}, and thus how many people are in both: "
         f"{report.shared_size:,}. Dummies count as people."
     )
     return markup(

@@ -371,8 +371,8 @@ _FOOTER = tag(
     tag(
         "p",
         "This file contains aggregates only: totals that both parties know, means over batches, "
-        "and figures over the whole test table. It contains no ID, no row and no rank, and does not "
-        "reveal which people the two parties share. It loads no external resources.",
+        "and figures over the whole test table. It contains no ID, no row and no rank, and does "
+        "not reveal which people the two parties share. It loads no external resources.",
     ),
     class_="muted",
 )
