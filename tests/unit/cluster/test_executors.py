@@ -1,4 +1,4 @@
-"""Every executor gives what the group itself gives; the one on a cluster survives its workers."""
+"""Every executor returns what the group returns; the one on a cluster survives lost workers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def elements(count: int, group: Group = X25519) -> Elements:
     return group.hash_ids(random_ids(count))
 
 
-# --- all agree ---
+# --- results ---
 
 batches_of_ids = st.lists(st.lists(st.binary(max_size=20), max_size=12), max_size=6)
 
@@ -137,22 +137,22 @@ def test_sorting_many_rows(executor: Executor) -> None:
 
 @pytest.fixture
 def jobs(on_ray: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many parts each job had that was sent, in order."""
+    """The number of parts of each job sent, in order."""
     sent: list[int] = []
     send = RayExecutor._send
 
-    def noted(self: RayExecutor, seat: Any, job: Job) -> Any:  # noqa: ANN401
+    def recorded(self: RayExecutor, slot: Any, job: Job) -> Any:  # noqa: ANN401
         sent.append(len(job.payload))
-        return send(self, seat, job)
+        return send(self, slot, job)
 
-    monkeypatch.setattr(RayExecutor, "_send", noted)
+    monkeypatch.setattr(RayExecutor, "_send", recorded)
     return sent
 
 
 def raised_after_a_wait(
     on_ray: RayExecutor, chunks: list[Elements], exponent: Exponent
 ) -> Iterator[Elements]:
-    """None is sent before all that may be under way wait."""
+    """Send none before all that may be in progress are waiting."""
     with on_ray._turn:
         results = iter(on_ray.raised(iter(chunks), exponent, check=True))
         waiting = on_ray._threads._waiting.qsize
@@ -160,7 +160,7 @@ def raised_after_a_wait(
     return results
 
 
-def test_what_waits_goes_in_larger_jobs(on_ray: RayExecutor, jobs: list[int]) -> None:
+def test_waiting_chunks_are_sent_in_larger_jobs(on_ray: RayExecutor, jobs: list[int]) -> None:
     chunks, exponent = [elements(size) for size in (3, 1, 4, 1, 5)], X25519.random_exponent()
     raised = list(raised_after_a_wait(on_ray, chunks, exponent))
     assert [chunk.tolist() for chunk in raised] == [
@@ -171,7 +171,7 @@ def test_what_waits_goes_in_larger_jobs(on_ray: RayExecutor, jobs: list[int]) ->
     assert max(jobs) <= ray_executor.PARTS_PER_JOB
 
 
-def test_a_bad_element_in_a_larger_job_is_told_in_its_place(
+def test_an_invalid_element_in_a_larger_job_is_reported_for_its_chunk(
     on_ray: RayExecutor, jobs: list[int]
 ) -> None:
     chunks = [elements(8), elements(8), elements(8), bad_chunk("off-the-curve")]
@@ -180,11 +180,11 @@ def test_a_bad_element_in_a_larger_job_is_told_in_its_place(
     with pytest.raises(ProtocolViolation):
         next(results)
     assert max(jobs) > 1
-    assert jobs.count(1) > 1, "none was done again by itself"
+    assert jobs.count(1) > 1, "none was sent again by itself"
 
 
-def test_what_goes_first_waits_before_the_rest(on_ray: RayExecutor) -> None:
-    """It came later, when each seat had a job."""
+def test_a_high_priority_stream_is_sent_before_others(on_ray: RayExecutor) -> None:
+    """It came later, when every slot had a job."""
     exponent, pool = X25519.random_exponent(), on_ray._threads
     with on_ray._turn:
         usual = on_ray.raised([elements(6)] * 5, exponent, check=False)
@@ -211,7 +211,7 @@ def test_another_group(cluster: None) -> None:
         executor.close()
 
 
-# --- what is wrong is told, the same everywhere ---
+# --- errors, which are the same for all executors ---
 
 
 def bad_chunk(fault: str) -> Elements:
@@ -226,7 +226,7 @@ def bad_chunk(fault: str) -> Elements:
 
 
 @pytest.mark.parametrize("fault", ["off-the-curve", "low-order", "not-canonical"])
-def test_a_bad_element_of_the_peer(executor: Executor, fault: str) -> None:
+def test_an_invalid_element_of_the_peer(executor: Executor, fault: str) -> None:
     good, bad, exponent = elements(8), bad_chunk(fault), X25519.random_exponent()
     with pytest.raises(ProtocolViolation) as expected:
         X25519.validate(bad)
@@ -241,18 +241,18 @@ def test_a_bad_element_of_the_peer(executor: Executor, fault: str) -> None:
         assert str(found.value) == str(expected.value)
 
 
-def test_what_the_source_raises(executor: Executor) -> None:
+def test_errors_of_the_input_are_raised(executor: Executor) -> None:
     def chunks() -> Iterator[Elements]:
         yield elements(3)
-        raise ProtocolViolation("the peer's chunk begins elsewhere")
+        raise ProtocolViolation("the peer's chunk starts elsewhere")
 
     results = iter(executor.raised(chunks(), X25519.random_exponent(), check=True))
     next(results)
-    with pytest.raises(ProtocolViolation, match="begins elsewhere"):
+    with pytest.raises(ProtocolViolation, match="starts elsewhere"):
         next(results)
 
 
-def test_a_worker_that_fails_tells_why(on_ray: RayExecutor) -> None:
+def test_the_error_of_a_worker_is_reported(on_ray: RayExecutor) -> None:
     crooked = np.zeros((3, 31), dtype=np.uint8)
     with pytest.raises(InternalError, match=r"a worker of the Ray cluster failed: \w+Error: "):
         list(on_ray.raised([crooked], X25519.random_exponent(), check=False))
@@ -260,19 +260,19 @@ def test_a_worker_that_fails_tells_why(on_ray: RayExecutor) -> None:
     assert len(list(works_on)) == 1
 
 
-def test_a_worker_that_cannot_work_is_named(cluster: None) -> None:
+def test_an_unusable_worker_is_reported(cluster: None) -> None:
     with pytest.raises(ConfigurationError, match=r"compute\.executor: on a node, .*gmpy2"):
         RayExecutor(X25519, engine="gmpy2", workers=1)
 
 
-def test_no_worker_within_the_patience(
+def test_no_worker_within_the_timeout(
     cluster: None, on_ray: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = RayExecutor(X25519, workers=1)
     monkeypatch.setattr(ray_executor, "WORKER_TIMEOUT", 2.0)
     try:
         with pytest.raises(ConfigurationError, match=r"compute\.executor: .* `ray status`"):
-            RayExecutor(X25519, workers=1)  # both cores are taken
+            RayExecutor(X25519, workers=1)  # both cores are in use
     finally:
         second.close()
 
@@ -317,7 +317,7 @@ THEIRS = SHARED[::-1] + [f"p{i}".encode() for i in range(90)]
 def test_the_union_of_two_parties(
     both_on_ray: tuple[Executor, Executor], which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More chunks than the window has, so that each waits for the other."""
+    """With more chunks than the window holds, so that each waits for the other."""
     monkeypatch.setattr(set_stream, "CHUNK_BYTES", 32 * 8)
     local = LocalExecutor(X25519)
     first, second = both_on_ray
@@ -350,11 +350,11 @@ def test_the_union_when_a_worker_is_lost(
     assert "a worker of the Ray cluster was lost; others take over its work" in caplog.text
 
 
-def test_a_restarted_worker_is_introduced_anew(
+def test_a_restarted_worker_gets_a_new_session(
     on_ray: RayExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has other keys, and says that it knows nobody."""
-    # Others, of executors that were closed, are about to end.
+    """It has new keys, and reports that it does not know the session."""
+    # Workers of closed executors may still be ending.
     assert eventually(lambda: len(worker_pids()) == 1, WAIT)
     before = worker_pids()
     chunk, exponent = elements(4), X25519.random_exponent()
@@ -366,7 +366,7 @@ def test_a_restarted_worker_is_introduced_anew(
     assert "a worker of the Ray cluster was lost" in caplog.text
 
 
-def test_closing_ends_what_is_under_way(cluster: None) -> None:
+def test_closing_ends_jobs_in_progress(cluster: None) -> None:
     executor = RayExecutor(MODP, workers=1)
     stream = executor.raised(
         (elements(64, MODP) for _ in range(1000)), MODP.random_exponent(), check=False
@@ -379,7 +379,7 @@ def test_closing_ends_what_is_under_way(cluster: None) -> None:
     assert time.monotonic() - started < 20
 
 
-# --- nothing in the clear ---
+# --- confidentiality ---
 
 
 def test_the_cluster_sees_nothing_in_the_clear(
@@ -402,7 +402,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
     monkeypatch.setattr(ray, "get", recorded_get)
     monkeypatch.setattr(ray_executor, "_SORT_LOCALLY_BELOW", 1)
 
-    # Large enough for the object store, which small arguments do not need.
+    # Large enough for the object store, which small arguments bypass.
     ids = IdColumn.from_bytes([b"%028d@example.org" % number for number in range(6000)])
     exponent = X25519.random_exponent()
     (hashed,) = on_ray.hashed([ids])
@@ -417,7 +417,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
         str(int(exponent)).encode(),
         *(rows[row].tobytes() for rows in (hashed, raised, ordered) for row in (0, 42, 5999)),
     ]
-    assert sum(map(len, passed)) > 5 * hashed.nbytes, "what was passed was not recorded"
+    assert sum(map(len, passed)) > 5 * hashed.nbytes, "the messages were not recorded"
     for secret in secrets:
         assert not any(secret in data for data in passed)
         assert not object_store_holds(secret)
@@ -427,18 +427,18 @@ def test_the_cluster_sees_nothing_in_the_clear(
     del kept
 
 
-# --- coming up ---
+# --- start-up ---
 
 
-def test_a_cluster_of_our_own_that_does_not_come_up_is_started_again(
+def test_a_local_cluster_that_does_not_start_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tries: list[str] = []
 
-    def init(*, address: str, **_: Any) -> None:  # noqa: ANN401 - as `ray.init`
+    def init(*, address: str, **_: Any) -> None:  # noqa: ANN401 - same as `ray.init`
         tries.append(address)
         if len(tries) in (1, 3, 4):
-            raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray
+            raise Exception("The current node timed out during startup.")  # noqa: TRY002 - same as Ray
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

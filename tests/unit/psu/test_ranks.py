@@ -85,7 +85,7 @@ def test_ranks_by_runs_and_merges(size: int, share: float, seed: int, room: int,
 
 
 @pytest.mark.parametrize("room", [0, UNLIMITED])
-def test_a_uid_outside_the_union_or_there_twice_is_refused(room: int) -> None:
+def test_a_uid_outside_the_union_or_a_duplicate_is_refused(room: int) -> None:
     universe = universe_of(100, 1)
     own = universe[::3]
     for others, reason in ((universe[::2], "in the union"), (universe[:0], "in the union")):
@@ -108,8 +108,8 @@ def test_only_the_ranks_are_left_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", [1, 2])
-def test_a_full_disk_is_told(tmp_path: Path, which: int) -> None:
-    """Whichever scratch file it is that cannot be written."""
+def test_a_full_disk_is_reported(tmp_path: Path, which: int) -> None:
+    """Whichever temporary file cannot be written."""
 
     class Full(FolderStorage):
         files = 0
@@ -128,5 +128,5 @@ def test_a_full_disk_is_told(tmp_path: Path, which: int) -> None:
     universe = universe_of(300, 1)
     with pytest.raises(ConfigurationError, match=r"work.*No space left.*start again") as caught:
         find(work, universe, universe[::-1])
-    assert caught.value.returns, "the peer is to wait"
+    assert caught.value.returns, "the peer should wait"
     assert work.journal.storage.size(ranks_module.RANKS) is None

@@ -1,0 +1,117 @@
+"""The journal of a union: what it keeps, what it refuses, and when it starts over."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.common.core.errors import (
+    ConfigurationError,
+    ProtocolViolation,
+)
+from florist.common.psu.journal import MOST_STARTS, Journal, name_of
+from florist.common.psu.stored_sets import SetFacts
+from florist.common.transport.messages import Step
+from tests.support.storages import KINDS, ROWS, WIDTH, make_storage, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from florist.common.storage.files import Storage
+
+STEP = Step.ACTIVE_FIRST_ROUND
+
+
+@pytest.fixture(params=KINDS)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return make_storage(request.param, tmp_path)
+
+
+def started(storage: Storage, identity: bytes = b"\1") -> Journal:
+    journal = Journal(storage, WIDTH, identity)
+    journal.begin(b"\2" * 32, b"sealed", 7)
+    return journal
+
+
+def test_a_journal_is_reloaded(storage: Storage) -> None:
+    journal = started(storage)
+    facts = written(storage, name_of(STEP)).facts
+    journal.check_received(Step.ACTIVE_FIRST_ROUND_BACK, facts)
+    journal.finish(STEP, facts)
+    journal.finish(Step.PASSIVE_HASHING, SetFacts(7, b""))
+
+    again = Journal(storage, WIDTH, b"\1")
+    assert (again.token, again.sealed, again.peer_size) == (b"\2" * 32, b"sealed", 7)
+    assert again.drop_unsound()
+    assert again.finished == [STEP, Step.PASSIVE_HASHING]
+    assert again.stored_result(STEP).is_sound
+
+
+def test_a_journal_of_another_union_is_ignored(storage: Storage) -> None:
+    started(storage)
+    assert Journal(storage, WIDTH, b"\3").token == b""
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 9}'])
+def test_a_damaged_journal_is_ignored(storage: Storage, damage: str) -> None:
+    started(storage)
+    with storage.writing("journal.json") as file:
+        file.write(damage.encode())
+    assert Journal(storage, WIDTH, b"\1").token == b""
+
+
+def test_an_exchange_whose_set_was_changed_is_repeated(storage: Storage) -> None:
+    journal = started(storage)
+    journal.finish(STEP, written(storage, name_of(STEP)).facts)
+    with storage.writing(name_of(STEP)) as file:
+        file.write(ROWS[::-1].tobytes())
+    again = Journal(storage, WIDTH, b"\1")
+    assert again.drop_unsound()
+    assert again.finished == []
+
+
+def test_a_union_without_its_ids_cannot_be_resumed(storage: Storage) -> None:
+    journal = started(storage)
+    journal.keep_ids(written(storage, "ids").facts)
+    with storage.writing("ids") as file:
+        file.write(b"")
+    assert not Journal(storage, WIDTH, b"\1").drop_unsound()
+
+
+def test_the_peer_must_send_the_same_again(storage: Storage) -> None:
+    journal = started(storage)
+    journal.check_received(STEP, SetFacts(3, b"\7" * 32))
+    journal.check_chunk(Step.PASSIVE_HASHING, 0, ROWS[:8])
+    journal.check_chunk(Step.PASSIVE_HASHING, 1, ROWS[8:16])
+    again = Journal(storage, WIDTH, b"\1")
+    again.check_received(STEP, SetFacts(3, b"\7" * 32))
+    again.check_chunk(Step.PASSIVE_HASHING, 0, ROWS[:8])
+    again.check_chunk(Step.PASSIVE_HASHING, 1, ROWS[8:16])
+    again.check_chunk(Step.PASSIVE_HASHING, 2, ROWS[16:])
+    for other in (SetFacts(4, b"\7" * 32), SetFacts(3, b"\6" * 32)):
+        with pytest.raises(ProtocolViolation, match="different elements before"):
+            again.check_received(STEP, other)
+    with pytest.raises(ProtocolViolation, match="different elements before"):
+        again.check_chunk(Step.PASSIVE_HASHING, 1, ROWS[:8])
+
+
+def test_starting_over_clears_everything_and_is_limited(storage: Storage) -> None:
+    journal = started(storage)
+    for _ in range(MOST_STARTS - 1):
+        journal.begin(b"\2" * 32, b"", 7)  # the peer has received nothing: it does not count
+    for _ in range(MOST_STARTS - 1):
+        journal.check_received(STEP, SetFacts(3, b"\7" * 32))
+        written(storage, name_of(STEP))
+        journal.begin(b"\2" * 32, b"", 7)
+        assert storage.size(name_of(STEP)) is None
+        assert json.loads(_text(storage))["received"] == {}
+    journal.check_received(STEP, SetFacts(3, b"\7" * 32))
+    with pytest.raises(ConfigurationError, match="--force"):
+        journal.begin(b"\2" * 32, b"", 7)
+
+
+def _text(storage: Storage) -> bytes:
+    with storage.reading("journal.json") as file:
+        return file.read()
