@@ -1,4 +1,4 @@
-"""The active party's part in an evaluation: its own people scored, and what follows from that."""
+"""The active party's side of an evaluation: score its own people and estimate the metrics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from florist.common.evaluation.evaluation import check_labels, estimate
-from florist.common.evaluation.paired_estimate import Shuffled, shuffles
+from florist.common.evaluation.metric_estimates import check_labels, estimate_metrics
+from florist.common.evaluation.shuffled_estimate import Shuffled, shuffles
 from florist.common.training.blocks import Wire, micro_batches
 from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import ActiveBundle
     from florist.common.core.progress import StepProgress
     from florist.common.data.features import Features
-    from florist.common.evaluation.evaluation import Evaluation
-    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.evaluation.evaluation_data import EvaluationData
+    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.transport.channel import Channel
 
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.int64]
 
-#: How often each person is scored with another's embedding, where there are own features.
+#: How many other embeddings each person is scored with, if the active party has features.
 SHUFFLES = 8
 
 
 def evaluate_active(
-    bundle: ActiveBundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+    bundle: ActiveBundle, data: EvaluationData, channel: Channel, progress: StepProgress
 ) -> Evaluation:
-    """Score our own people, estimate, and tell the peer what is agreed.
+    """Score our own people, estimate the metrics, and send the peer the agreed summary.
 
     Raises:
-        ConfigurationError: too few of our people are in both tables, or of a class.
+        ConfigurationError: too few of our people are in both tables, or a class has too few rows.
     """
-    assert parts.labels is not None
-    order = parts.membership.row_of_rank
-    labels = parts.labels[order[order >= 0]]
+    assert data.labels is not None
+    order = data.membership.row_of_rank
+    labels = data.labels[order[order >= 0]]
     check_labels(labels, bundle.agreement.training.classes)
-    own = None if parts.features is None else parts.features.take(order[order >= 0])
+    own = None if data.features is None else data.features.take(order[order >= 0])
     predictions, shuffled = _score(bundle, order >= 0, own, channel, progress)
-    found = estimate(labels, predictions, parts.sizes.shared, shuffled)
+    found = estimate_metrics(labels, predictions, data.sizes.shared, shuffled)
     channel.send(
         EvaluationSummary()
-        if parts.agreement.passive_learns == "nothing"
+        if data.agreement.passive_learns == "nothing"
         else EvaluationSummary(
             found.auc.value,
             found.auc.standard_error,
@@ -67,9 +67,9 @@ def _score(
     channel: Channel,
     progress: StepProgress,
 ) -> tuple[Floats, Shuffled | None]:
-    """Predictions for our own people in the order of their UIDs, and shuffled ones if need be.
+    """Return predictions for our own people in rank order, and shuffled ones if we have features.
 
-    The shuffled ones take the embeddings of all of them, 4 bytes for each number, in memory.
+    Shuffled predictions keep all embeddings of our people in memory, at 4 bytes per value.
     """
     agreement = bundle.agreement.training
     wire = Wire(agreement.wire_type, agreement.cut_width)
@@ -93,7 +93,7 @@ def _score(
 
 
 def _shuffled(bundle: ActiveBundle, embeddings: Tensor, own: Features) -> Shuffled:
-    """Each person scored with the embeddings of some others; who they are is no secret."""
+    """Score each person with the embeddings of some others, whose choice need not be secret."""
     partners = shuffles(len(embeddings), SHUFFLES, np.random.default_rng(0))
     size = bundle.agreement.training.micro_batch
     columns = [

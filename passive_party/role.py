@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.core.roles import RoleName
     from florist.common.data.preprocessing import Preprocessing
-    from florist.common.evaluation.evaluation import Evaluation
-    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.evaluation.evaluation_data import EvaluationData
+    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
@@ -103,7 +103,7 @@ class PassiveRole(Role):
         return rows - min(ours, theirs)
 
     def evaluate(
-        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+        self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
     ) -> Evaluation | None:
         from florist.common.bundle.bundle import PassiveBundle  # noqa: PLC0415 - loads torch
         from florist.passive_party.evaluation import evaluate_passive  # noqa: PLC0415 - likewise

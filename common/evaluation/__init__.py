@@ -1,0 +1,1 @@
+"""Metrics, and their private estimate when it is unknown whose features are real."""

@@ -1,7 +1,7 @@
-"""How good predictions are: AUC, log loss and ACE.
+"""Quality of predictions: AUC, log loss and ACE.
 
 Labels are classes 0, 1, …, one per row. Predictions are P(y=1), one per row, with two classes, and
-(rows, classes) with more. All is computed in float64.
+(rows, classes) with more. Everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Labels = npt.NDArray[np.int64]
 
-#: Bins of ACE and of calibration curves, unless told otherwise.
+#: The default number of bins of ACE and of calibration curves.
 BINS = 15
 
 
@@ -34,7 +34,7 @@ class Scores:
 
 
 def evaluate(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> Scores:
-    """All three.
+    """Return AUC, ACE and log loss.
 
     Raises:
         ConfigurationError: a class has no row, or a prediction is not finite.
@@ -43,7 +43,7 @@ def evaluate(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> Scores:
 
 
 def auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    """Area under the ROC curve; with several classes the mean over them, each against the rest.
+    """Return the area under the ROC curve; with several classes, the mean of each against the rest.
 
     With two classes the scores need not be probabilities.
 
@@ -60,7 +60,7 @@ def auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
 
 
 def log_loss(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean of -log of the probability given to the true class, at most 36.7 (2^-53) per row.
+    """Return the mean of -log of the true class's probability, at most 36.7 (2^-53) per row.
 
     Raises:
         ConfigurationError: a prediction is not finite.
@@ -86,18 +86,18 @@ class CalibrationCurve:
 def calibration_curve(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, bins: int = BINS
 ) -> CalibrationCurve:
-    """Bins of equal count (they differ by at most 1), by rising prediction; one per row if fewer.
+    """Return the curve over bins of equal count (they differ by at most 1), by rising prediction.
 
-    Labels are 0 or 1, predictions P(y=1). Rows with equal predictions are interchangeable: each
-    counts with their mean label, so that the result does not depend on the order of rows where a
-    bin ends among them.
+    With fewer rows than bins there is one bin per row. Labels are 0 or 1, predictions P(y=1). Rows
+    with equal predictions are interchangeable: each counts with their mean label, so that the
+    result does not depend on the order of rows if a bin ends among them.
 
     Raises:
         ConfigurationError: a prediction is not finite.
     """
     classes, values = _checked(labels, predictions)
     if values.ndim != 1:
-        raise ValueError("a calibration curve is that of one class")
+        raise ValueError("a calibration curve needs the predictions of a single class")
     _require_probabilities(values)
     bins = min(bins, len(values))
     distinct, counts = np.unique(values, return_counts=True)
@@ -111,7 +111,7 @@ def calibration_curve(
 
 
 def ace(labels: npt.ArrayLike, predictions: npt.ArrayLike, bins: int = BINS) -> float:
-    """Adaptive calibration error (Nixon et al., 2019): mean of |accuracy - confidence|.
+    """Return the adaptive calibration error (Nixon et al., 2019): mean |accuracy - confidence|.
 
     The mean is over the bins of `calibration_curve` and over the classes. With two classes it is
     over class 1 alone: in the mirrored bins class 0 has the same differences.
@@ -130,15 +130,15 @@ def _checked(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[Labels,
     classes = np.asarray(labels).astype(np.int64)
     values = np.asarray(predictions, dtype=np.float64)
     if classes.ndim != 1 or values.ndim not in {1, 2} or len(classes) != len(values):
-        raise ValueError(f"labels {classes.shape} and predictions {values.shape} do not fit")
+        raise ValueError(f"labels {classes.shape} and predictions {values.shape} differ in shape")
     if not len(classes):
-        raise ConfigurationError("there is no row to evaluate")
+        raise ConfigurationError("there are no rows to evaluate")
     known = 2 if values.ndim == 1 else values.shape[1]
     if not np.array_equal(classes, labels) or classes.min() < 0 or classes.max() >= known:
         raise ValueError(f"labels must be whole numbers from 0 to {known - 1}")
     if not np.isfinite(values).all():
         raise ConfigurationError(
-            "some predictions are not numbers: training diverged; a smaller learning rate may help"
+            "some predictions are NaN or infinite: training diverged; try a smaller learning rate"
         )
     return classes, values
 
@@ -147,11 +147,11 @@ def _require_classes(present: Labels, classes: int) -> None:
     if len(present) < classes:
         missing = sorted(set(range(classes)) - set(present.tolist()))
         raise ConfigurationError(
-            "AUC needs rows of every class, but none has label "
+            "AUC needs rows of every class, but no row has the label "
             + ", ".join(str(c) for c in missing)
         )
 
 
 def _require_probabilities(values: Floats) -> None:
     if values.min() < 0 or values.max() > 1:
-        raise ValueError("predictions must be probabilities, from 0 to 1")
+        raise ValueError("predictions must be probabilities between 0 and 1")

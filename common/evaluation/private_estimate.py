@@ -1,17 +1,18 @@
-"""How good predictions are, where it is unknown which of them are of real features.
+"""Estimates metrics when it is unknown which predictions are based on real features.
 
-The active party scores its own n test people. `shared` of them have real features; the others, and
-nobody knows which, have those of random rows of the passive party's test table. Their labels are
-independent of their predictions, so with r = shared/n and the positive rate π
+The active party scores its own n test people. `shared` of them have real features. The others have
+the features of random rows of the passive party's test table, and nobody knows which ones they are.
+Their labels are independent of their predictions, so with r = shared/n and the positive rate π
 
     P(y=1 | p), observed  =  r · P(y=1 | p) + (1 - r) · π.
 
 Hence the *corrected label* y/r + (1 - 1/r)·π has, at each prediction, the mean that the label has
-where features are real, and whatever is linear in labels can be estimated from it. The derivation,
-what is assumed and how wide the intervals are: docs/concepts/evaluation.md.
+where features are real, and everything that is linear in labels can be estimated from it. For the
+derivation, the assumptions and the width of the intervals, see docs/concepts/evaluation.md.
 
-It is for predictions that use features of the passive party alone. With features of the active
-party's own, a prediction tells of the label even where the rest is another person's.
+This holds for predictions that use only features of the passive party. If they also use features of
+the active party, a prediction depends on the label even where the other features are someone
+else's; see `shuffled_estimate`.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ if TYPE_CHECKING:
 
     from florist.common.evaluation.metrics import Floats, Labels
 
-#: Intervals hold the truth with a probability of 95 %: this many standard errors on each side.
+#: Half the width of a 95 % interval, in standard errors.
 WIDTH = 1.959964
-#: Of the AUC. A wider interval does not tell a useful model from a poor one, and is warned of.
+#: The largest acceptable half width of the AUC's interval. A wider interval cannot distinguish a
+#: useful model from a poor one, and leads to a warning.
 WIDEST = 0.05
-#: Draws of the bootstrap behind the standard error of ACE.
+#: Bootstrap samples for the standard error of ACE.
 DRAWS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number and its 95 % interval.
+    """A value and its 95 % interval.
 
-    The value is not forced into the range of what it estimates: an AUC above 1 says that `shared`
-    is too small to tell.
+    The value is not clipped to the range of the metric: an AUC above 1 means that `shared` is too
+    small for a precise estimate.
     """
 
     value: float
@@ -51,15 +53,17 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
+        """Half the width of the 95 % interval."""
         return WIDTH * self.standard_error
 
     @property
     def low(self) -> float:
-        """At least 0, as all that is estimated here."""
+        """The lower end of the interval, clipped at 0, since no metric is negative."""
         return max(self.value - self.half_width, 0.0)
 
     @property
     def high(self) -> float:
+        """The upper end of the interval."""
         return self.value + self.half_width
 
     def __str__(self) -> str:
@@ -68,9 +72,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveEstimate:
-    """Per bin: the mean prediction, the estimated frequency of class 1, its error, and the rows.
+    """Per bin: mean prediction, estimated rate of class 1, its standard error, and number of rows.
 
-    A rate can be below 0 or above 1, where its interval is wide.
+    A rate with a wide interval can be below 0 or above 1.
     """
 
     confidence: Floats
@@ -80,16 +84,18 @@ class CurveEstimate:
 
     @property
     def low(self) -> Floats:
+        """The lower end of each bin's interval."""
         return self.rate - WIDTH * self.standard_error
 
     @property
     def high(self) -> Floats:
+        """The upper end of each bin's interval."""
         return self.rate + WIDTH * self.standard_error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateEstimate:
-    """What `metrics` would say if all `rows` had their real features."""
+    """Estimates of `metrics` as they would be if all `rows` had their real features."""
 
     auc: Estimate
     ace: Estimate
@@ -100,24 +106,24 @@ class PrivateEstimate:
 
     @property
     def r(self) -> float:
-        """The fraction of rows with real features: a ratio of counts, so it has no error."""
+        """The fraction of rows with real features. It is a ratio of counts, so it is exact."""
         return self.shared / self.rows
 
     @property
     def warning(self) -> str:
-        """Why the estimate is too vague to use; empty where it is not."""
-        return vagueness(self.auc, self.rows, self.shared)
+        """Why the estimate is too imprecise to use; empty if it is precise enough."""
+        return imprecision(self.auc, self.rows, self.shared)
 
 
-def vagueness(auc: Estimate, rows: int, shared: int) -> str:
-    """Why an estimate of the AUC is too vague to use; empty where it is not."""
+def imprecision(auc: Estimate, rows: int, shared: int) -> str:
+    """Return why an estimate of the AUC is too imprecise to use; empty if it is precise enough."""
     if auc.half_width <= WIDEST:
         return ""
     needed = math.ceil(rows * (auc.half_width / WIDEST) ** 2)
     return (
-        f"the estimate is too vague to use: the AUC is known to ±{auc.half_width:.2f} only, as "
-        f"{shared / rows:.1%} of {rows:,} test rows are shared with the peer; for "
-        f"±{WIDEST} it takes about {needed:,} rows, or a larger share"
+        f"the estimate is too imprecise to use: the AUC is known only to ±{auc.half_width:.2f}, "
+        f"because {shared / rows:.1%} of {rows:,} test rows are shared with the peer; "
+        f"±{WIDEST} requires about {needed:,} rows, or a larger share"
     )
 
 
@@ -131,9 +137,14 @@ def private_estimate(
 ) -> PrivateEstimate:
     """Correct each metric for the rows without real features.
 
-    `labels` are 0 or 1 and `predictions` P(y=1), of all test rows of the active party; `shared` of
-    them, as counted by the alignment (`Sizes.shared`), have real features. Where all have, the
-    values are those of `metrics`. `seed` is that of the bootstrap behind the error of ACE.
+    If all rows are shared, the values equal those of `metrics`.
+
+    Args:
+        labels: 0 or 1, of all test rows of the active party.
+        predictions: P(y=1) of the same rows.
+        shared: how many of them have real features, as counted by the alignment (`Sizes.shared`).
+        bins: the number of bins of ACE and of the calibration curve.
+        seed: the seed of the bootstrap for the standard error of ACE.
 
     Raises:
         ConfigurationError: no row is shared, a class has fewer than two rows, there are more than
@@ -142,8 +153,8 @@ def private_estimate(
     values = np.asarray(predictions, dtype=np.float64)
     if values.ndim == 2:
         raise ConfigurationError(
-            "the private estimate is for two classes; with more, estimate each class against the "
-            "rest: labels == c with predictions[:, c]"
+            "the private estimate is for two classes; with more classes, estimate each class "
+            "against the rest: labels == c with predictions[:, c]"
         )
     observed = metrics.auc(labels, values)
     positive = np.asarray(labels) == 1
@@ -152,8 +163,8 @@ def private_estimate(
         raise ValueError(f"{shared} of {rows} rows cannot be shared")
     if not shared:
         raise ConfigurationError(
-            "the test tables have no person in common, so no prediction is of real features and "
-            "the estimate is impossible"
+            "the test tables have nobody in common, so no prediction is based on real features and "
+            "an estimate is impossible"
         )
     if min(positive.sum(), (~positive).sum()) < 2:
         raise ConfigurationError("the private estimate needs at least two test rows of each class")
@@ -167,14 +178,14 @@ def private_estimate(
 
 
 def corrected(observed: Floats, positive_rate: float | Floats, r: float) -> Floats:
-    """Labels or rates as they would be, on average, with real features; or weights for these."""
+    """Return labels, rates or weights corrected to what they would be with real features."""
     return observed / r + (1 - 1 / r) * positive_rate
 
 
 def delong_error(positive: npt.NDArray[np.bool_], scores: Floats) -> float:
-    """Standard error of the plain AUC (DeLong et al., 1988), in O(n log n).
+    """Return the standard error of the plain AUC (DeLong et al., 1988), in O(n log n).
 
-    There are at least two rows of each class.
+    There must be at least two rows of each class.
     """
     ones, zeros = np.sort(scores[positive]), np.sort(scores[~positive])
     return math.sqrt(
@@ -184,15 +195,16 @@ def delong_error(positive: npt.NDArray[np.bool_], scores: Floats) -> float:
 
 
 def share_below(values: Floats, of: Floats) -> Floats:
-    """For each value, the share of the sorted `of` below it; equal ones count half."""
+    """Return, for each value, the share of the sorted `of` below it; equal ones count half."""
     twice = np.searchsorted(of, values, "left") + np.searchsorted(of, values, "right")
     return twice / (2 * len(of))
 
 
 def log_loss_estimate(classes: Labels, predictions: Floats, r: float) -> Estimate:
-    """The loss is linear in the label; its error comes from each row's influence on the mean.
+    """Estimate the log loss, for any number of classes; predictions are (rows, classes).
 
-    Of any number of classes; predictions are (rows, classes).
+    The loss is linear in the label. Its standard error is computed from each row's influence on the
+    mean.
     """
     labels = np.eye(predictions.shape[1])[classes]
     rates = labels.mean(axis=0)
@@ -210,23 +222,23 @@ def _calibration(
     bins: int,
     random: np.random.Generator,
 ) -> tuple[Estimate, CurveEstimate]:
-    """ACE and the curve.
+    """Estimate ACE and the calibration curve.
 
-    Noise moves gaps away from 0, so that ACE is too high, the more so the smaller r is. The gaps
-    are therefore drawn towards their mean, which the correction for r leaves alone, until they
-    spread as much as with real features: the sampling noise of n real rows stays, as in
-    `metrics.ace`, and the rest of the noise goes.
+    Noise moves gaps away from 0 and so biases ACE upwards, more so the smaller r is. The gaps are
+    therefore shrunk towards their mean, which the correction for r does not change, until their
+    spread is that of real features: the sampling noise of n real rows remains, as in `metrics.ace`,
+    and the additional noise is removed.
     """
     plain = metrics.calibration_curve(positive, predictions, bins)
     share, strata = _strata(predictions, len(plain.count))
     count = np.bincount(strata)
-    # Jeffreys' half a row of each class: no stratum is without noise.
+    # Jeffreys' prior, half a row of each class: no stratum is without noise.
     smooth = (np.bincount(strata, weights=positive) + 0.5) / (count + 1)
     everyone = np.broadcast_to(count / len(predictions), share.shape)
     rate = float(positive.mean())
 
     def variance(weights: Floats, rates: Floats) -> Floats:
-        """That of each row of weights @ rates; the strata are independent."""
+        """Return the variance of each row of weights @ rates; the strata are independent."""
         return np.asarray(weights**2 @ (rates * (1 - rates) / count))
 
     real = np.clip(corrected(smooth, rate, r), 0, 1)
@@ -247,9 +259,10 @@ def _calibration(
 def shrunken_ace(
     gap: Floats, count: npt.NDArray[np.floating | np.integer], excess: float, least: float
 ) -> Floats:
-    """ACE of gaps over bins (the last axis) of so many rows, drawn towards their mean.
+    """Return the ACE of the gaps of bins (the last axis) after shrinking them towards their mean.
 
-    Their squares around it are to add up to `excess` less, but at least to `least`.
+    The sum of squares around the mean is reduced by `excess`, but not below `least`. `count` is the
+    number of rows per bin.
     """
     off_mean = gap - np.average(gap, axis=-1, weights=count, keepdims=True)
     spread = np.maximum((off_mean**2).sum(axis=-1, keepdims=True), 1e-300)
@@ -258,10 +271,11 @@ def shrunken_ace(
 
 
 def _strata(predictions: Floats, bins: int) -> tuple[Floats, Labels]:
-    """Rows whose labels bins count together: (bins, strata) shares, and each row's stratum.
+    """Return the (bins, strata) shares of each stratum in each bin, and the stratum of each row.
 
-    A stratum is a bin, without equal predictions that lie across its ends: each such prediction is
-    a stratum by itself, whose mean label counts in all the bins where it lies.
+    The labels of a stratum always count together. A stratum is a bin without those predictions that
+    also occur in the next bin. Each of these predictions is a stratum of its own, whose mean label
+    counts in all bins in which it occurs.
     """
     order = np.argsort(predictions, kind="stable")
     ordered = predictions[order]
@@ -269,9 +283,9 @@ def _strata(predictions: Floats, bins: int) -> tuple[Floats, Labels]:
     bin_of = np.repeat(np.arange(bins), np.diff(ends))
     inner = ends[1:-1]
     across = np.unique(ordered[inner][ordered[inner - 1] == ordered[inner]])
-    place = np.searchsorted(across, ordered)
+    index = np.searchsorted(across, ordered)
     tied = np.isin(ordered, across)
-    _, stratum = np.unique(np.where(tied, bins + place, bin_of), return_inverse=True)
+    _, stratum = np.unique(np.where(tied, bins + index, bin_of), return_inverse=True)
     share = np.zeros((bins, stratum.max() + 1))
     np.add.at(share, (bin_of, stratum), 1)
     strata = np.empty_like(stratum)

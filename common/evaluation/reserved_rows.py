@@ -20,7 +20,7 @@ from florist.common.synthetic.stand_ins import StandIns
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.evaluation.evaluation_data import EvaluationData
     from florist.common.synthetic.secret_draws import SecretDraws
 
     Rows = npt.NDArray[np.int64]
@@ -52,26 +52,26 @@ def random_rows(rows: int, count: int, draws: SecretDraws) -> Rows:
     return np.sort(np.argsort(draws.uniforms("evaluation rows", rows))[:count])
 
 
-def evaluation_stand_ins(parts: EvaluationParts) -> StandIns:
+def evaluation_stand_ins(data: EvaluationData) -> StandIns:
     """Return the rule by which the passive party chooses a row for each UID of the union.
 
     Raises:
         ProtocolViolation: the peer has more UIDs in the union than it announced.
         ConfigurationError: own dummies use up the reserved rows.
     """
-    assert parts.features is not None
-    if parts.agreement.stand_ins == "repeated":
-        return StandIns.sampled(parts.membership, len(parts.features), parts.draws)
-    if parts.sizes.peer > len(parts.kept_out):
+    assert data.features is not None
+    if data.agreement.stand_ins == "repeated":
+        return StandIns.sampled(data.membership, len(data.features), data.draws)
+    if data.sizes.peer > len(data.kept_out):
         raise ProtocolViolation(
-            f"the peer put {parts.sizes.peer} UIDs into the union, but at most "
-            f"{len(parts.kept_out)} were agreed"
+            f"the peer put {data.sizes.peer} UIDs into the union, but at most "
+            f"{len(data.kept_out)} were agreed"
         )
-    missing = int((parts.membership.row_of_rank < 0).sum())
-    if missing > len(parts.kept_out):
+    missing = int((data.membership.row_of_rank < 0).sum())
+    if missing > len(data.kept_out):
         raise ConfigurationError(
             f"alignment.dummies: {missing} UIDs of the union, our dummies included, need a "
-            f"stand-in, but only {len(parts.kept_out)} rows are reserved; use fewer dummies, or "
+            f"stand-in, but only {len(data.kept_out)} rows are reserved; use fewer dummies, or "
             "agreement.evaluation.stand_ins: repeated"
         )
-    return StandIns.used_once(parts.membership, parts.kept_out, parts.draws)
+    return StandIns.used_once(data.membership, data.kept_out, data.draws)

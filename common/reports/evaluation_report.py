@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from florist.common.core.roles import RoleName
-    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
     from florist.common.reports.html import Html
 

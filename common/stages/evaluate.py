@@ -19,7 +19,7 @@ from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
-from florist.common.evaluation.parts import EVALUATION, EvaluationParts
+from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
 from florist.common.groups import make_group
 from florist.common.psu.alignment import Sizes
 from florist.common.reports.evaluation_report import EvaluationReport, render
@@ -144,12 +144,12 @@ def check_strategy(agreement: TrainingAgreement) -> None:
         )
 
 
-def _parts(config: PartyConfig, union: EvaluationUnion, table: EvaluationTable) -> EvaluationParts:
+def _parts(config: PartyConfig, union: EvaluationUnion, table: EvaluationTable) -> EvaluationData:
     summary, ranks = union.alignment.summary, union.alignment.rank_of_row
     row_of_rank = np.full(summary.union_size, -1, dtype=np.int64)
     in_union = np.flatnonzero(ranks >= 0)
     row_of_rank[ranks[in_union]] = in_union
-    return EvaluationParts(
+    return EvaluationData(
         agreement=config.agreement.evaluation,
         membership=Membership(row_of_rank),
         sizes=Sizes(summary.own_size, summary.peer_size, summary.union_size),

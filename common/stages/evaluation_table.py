@@ -13,7 +13,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.feature_store import FeatureStore, in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import IdReader
-from florist.common.evaluation.evaluation import check_labels
+from florist.common.evaluation.metric_estimates import check_labels
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import quick_digests
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.core.roles import RoleName
     from florist.common.data.preprocessing import Preprocessing
-    from florist.common.evaluation.evaluation import Evaluation
-    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.evaluation.evaluation_data import EvaluationData
+    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.psu.alignment import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
@@ -117,7 +117,7 @@ class Role(ABC):
 
     @abstractmethod
     def evaluate(
-        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+        self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
     ) -> Evaluation | None:
         """Take this role's part in an evaluation.
 
@@ -181,7 +181,7 @@ class ForwardingRole(Role):
         return self._inner.rows_for_union(config, rows, ours, theirs)
 
     def evaluate(
-        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+        self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
     ) -> Evaluation | None:
         return self._inner.evaluate(bundle, parts, channel, progress)
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from florist.common.audit.findings import AuditRecord
     from florist.common.bundle.bundle import Bundle
     from florist.common.core.progress import Progress, StepProgress
-    from florist.common.evaluation.evaluation import Evaluation
-    from florist.common.evaluation.parts import EvaluationParts
+    from florist.common.evaluation.evaluation_data import EvaluationData
+    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.observability.gauges import Stopwatch
     from florist.common.observability.status import Status
     from florist.common.psu.alignment import UnionView
@@ -87,7 +87,7 @@ class WatchedRole(ForwardingRole):
         self._status.train(run, audit)
 
     def evaluate(
-        self, bundle: Bundle, parts: EvaluationParts, channel: Channel, progress: StepProgress
+        self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
     ) -> Evaluation | None:
         timed = TimedChannel(channel, self._status.waits)
         return super().evaluate(bundle, parts, timed, progress)

@@ -211,8 +211,8 @@ def test_between_two_processes(workspace: Workspace) -> None:
     assert (ours["sizes"]["own"], ours["sizes"]["peer"]) == (213, 427)
     assert len(ours["curve"]) == 15
     assert theirs["curve"] is None
-    assert "too vague" in ours["warning"]
-    assert "WARNING the estimate is too vague" in active.output
+    assert "too imprecise" in ours["warning"]
+    assert "WARNING the estimate is too imprecise" in active.output
     for role in ROLES:
         page = (workspace.run_directory(role).evaluation / "report.html").read_text()
         assert "Estimates" in page

@@ -18,7 +18,7 @@ from florist.common.core.progress import NoProgress
 from florist.common.data.features import Features
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.evaluation import metrics
-from florist.common.evaluation.parts import EVALUATION, EvaluationParts
+from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
 from florist.common.evaluation.reserved_rows import (
     evaluation_stand_ins,
     most_stand_ins,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.evaluation.evaluation import Evaluation
+    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.transport.channel import Link
     from florist.common.transport.messages import Message
 
@@ -139,7 +139,7 @@ def make_people(
     return People(features, own, labels.astype(np.int64), predictions)
 
 
-def row_of_each(parts: EvaluationParts) -> Rows:
+def row_of_each(parts: EvaluationData) -> Rows:
     """The row that the passive party embeds for each UID."""
     return evaluation_stand_ins(parts).rows(np.arange(parts.sizes.union))
 
@@ -173,7 +173,7 @@ def parts_of(
     seed: int = 1,
     *,
     own: bool = False,
-) -> tuple[EvaluationParts, EvaluationParts]:
+) -> tuple[EvaluationData, EvaluationData]:
     """As after the union: positions that say nothing of who it is."""
     agreement = agreement or EvaluationAgreement(table=True)
     union = np.union1d(overlap.active, overlap.passive)
@@ -181,7 +181,7 @@ def parts_of(
     rank_of[union] = np.random.RandomState(seed).permutation(len(union))
     sizes = len(overlap.active), len(overlap.passive)
     table = np.concatenate((overlap.passive, overlap.reserve))
-    active = EvaluationParts(
+    active = EvaluationData(
         agreement,
         Membership.of(rank_of[overlap.active], len(union)),
         Sizes(*sizes, len(union)),
@@ -190,7 +190,7 @@ def parts_of(
         people.labels[overlap.active],
         SecretDraws.from_seed(seed),
     )
-    passive = EvaluationParts(
+    passive = EvaluationData(
         agreement,
         Membership.of(rank_of[overlap.passive], len(union)),
         Sizes(*sizes[::-1], len(union)),
@@ -208,7 +208,7 @@ def as_it_is(link: Link) -> Link:
 
 def run(
     halves: tuple[ActiveBundle, PassiveBundle],
-    parts: tuple[EvaluationParts, EvaluationParts],
+    parts: tuple[EvaluationData, EvaluationData],
     *,
     active: Callable[[Link], Link] = as_it_is,
     passive: Callable[[Link], Link] = as_it_is,
@@ -236,7 +236,7 @@ def run(
 
 
 def evaluated(
-    halves: tuple[ActiveBundle, PassiveBundle], parts: tuple[EvaluationParts, EvaluationParts]
+    halves: tuple[ActiveBundle, PassiveBundle], parts: tuple[EvaluationData, EvaluationData]
 ) -> Evaluation:
     ours, _ = run(halves, parts)
     assert not isinstance(ours, FloristError)
@@ -307,7 +307,7 @@ def test_there_is_noise_where_rows_are_copied_and_only_there() -> None:
 # --- who stands in ---
 
 
-def passive_parts(agreement: EvaluationAgreement | None = None) -> EvaluationParts:
+def passive_parts(agreement: EvaluationAgreement | None = None) -> EvaluationData:
     halves = bundles()
     people = make_people(halves, 700, np.random.default_rng(6))
     overlap = Overlap.of(200, 300, 120, np.random.default_rng(7))
@@ -365,7 +365,7 @@ def test_rows_in_the_union_are_random() -> None:
 
 
 def records(
-    halves: tuple[ActiveBundle, PassiveBundle], parts: tuple[EvaluationParts, EvaluationParts]
+    halves: tuple[ActiveBundle, PassiveBundle], parts: tuple[EvaluationData, EvaluationData]
 ) -> list[tuple[str, Any]]:
     kept: list[RecordingLink] = []
 
@@ -443,7 +443,7 @@ def test_a_summary_that_is_none_is_refused(lie: EvaluationSummary) -> None:
 
     _, theirs = run(halves, parts, active=lying)
     assert isinstance(theirs, ProtocolViolation)
-    assert "not as agreed" in str(theirs)
+    assert "does not match the agreement" in str(theirs)
 
 
 @pytest.mark.parametrize(

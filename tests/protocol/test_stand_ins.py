@@ -17,7 +17,7 @@ from florist.active_party.training import make_active_half
 from florist.common.audit.audit_sample import followed_uids
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.features import Features
-from florist.common.evaluation.parts import EvaluationParts
+from florist.common.evaluation.evaluation_data import EvaluationData
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
 from florist.common.psu.alignment import Sizes
 from florist.common.settings.agreement import EvaluationAgreement, TrainingAgreement
@@ -96,9 +96,9 @@ def rows_shown(role: RoleName, given: TrainingData, epoch: int, folder: Path) ->
     return [int(row) for row in features.numeric[:, 0]]
 
 
-def evaluation_parts(mode: StandInMode) -> EvaluationParts:
+def evaluation_parts(mode: StandInMode) -> EvaluationData:
     features = Features(np.zeros((30, 1), np.float32), np.empty((30, 0), np.int32))
-    return EvaluationParts(
+    return EvaluationData(
         EvaluationAgreement(table=True, stand_ins=mode),
         MEMBERSHIP,
         Sizes(OWN, 12, UNION),

@@ -133,7 +133,7 @@ def test_curve_of_fewer_rows_than_bins() -> None:
     curve = calibration_curve([0, 1, 1], [0.2, 0.6, 0.9])
     assert curve.count.tolist() == [1, 1, 1]
     assert curve.accuracy.tolist() == [0, 1, 1]
-    with pytest.raises(ValueError, match="one class"):
+    with pytest.raises(ValueError, match="a single class"):
         calibration_curve([0, 1], [[0.1, 0.9], [0.2, 0.8]])
 
 
@@ -169,9 +169,9 @@ def test_diverged_predictions_are_explained(metric: Any, wrong: float) -> None: 
 
 
 def test_one_class_has_no_auc() -> None:
-    with pytest.raises(ConfigurationError, match="every class, but none has label 1"):
+    with pytest.raises(ConfigurationError, match="every class, but no row has the label 1"):
         auc([0, 0], [0.1, 0.2])
-    with pytest.raises(ConfigurationError, match="none has label 0, 2"):
+    with pytest.raises(ConfigurationError, match="no row has the label 0, 2"):
         auc([1, 1], [[0.1, 0.2, 0.7], [0.1, 0.2, 0.7]])
     assert ace([0, 0], [0.1, 0.3]) == pytest.approx(0.2)
     assert log_loss([0, 0], [0.5, 0.5]) == pytest.approx(math.log(2))
@@ -181,7 +181,7 @@ def test_one_class_has_no_auc() -> None:
 def test_senseless_input(metric: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigurationError, match="no row"):
         metric([], [])
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="differ in shape"):
         metric([0, 1], [0.5])
     with pytest.raises(ValueError, match="from 0 to 1"):
         metric([0, 2], [0.5, 0.5])

@@ -254,10 +254,10 @@ def test_interval() -> None:
 @pytest.mark.parametrize(
     ("labels", "predictions", "shared", "message"),
     [
-        ([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], 0, "no person in common"),
+        ([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], 0, "nobody in common"),
         ([0, 0, 0, 1], [0.1, 0.2, 0.3, 0.4], 2, "at least two"),
         ([0, 0, 0, 0], [0.1, 0.2, 0.3, 0.4], 2, "every class"),
-        ([0, 1, 0, 1], [0.1, 0.2, 0.3, math.nan], 2, "not numbers"),
+        ([0, 1, 0, 1], [0.1, 0.2, 0.3, math.nan], 2, "NaN or infinite"),
         ([0, 1, 2], np.eye(3), 2, "two classes"),
         ([], [], 0, "no row"),
     ],

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from florist.common.evaluation.evaluation import Evaluation
+from florist.common.evaluation.metric_estimates import Evaluation
 from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
 from florist.common.reports.evaluation_report import EvaluationReport, render
 
@@ -76,7 +76,7 @@ def read(report: EvaluationReport) -> str:
 def test_the_active_report() -> None:
     text = read(REPORT)
     assert "0.7100 ± 0.0784" in text
-    assert "Warning: the estimate is too vague" in text
+    assert "Warning: the estimate is too imprecise" in text
     assert "0.2800" not in text  # of 4 rows only
     assert "do not depend on the label" in text
     assert "embeddings with each other" in read(replace(REPORT, own_features=True))

@@ -11,9 +11,9 @@ import pytest
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation import metrics
-from florist.common.evaluation.evaluation import check_labels, estimate
-from florist.common.evaluation.paired_estimate import Shuffled, paired_estimate, shuffles
+from florist.common.evaluation.metric_estimates import check_labels, estimate_metrics
 from florist.common.evaluation.private_estimate import private_estimate
+from florist.common.evaluation.shuffled_estimate import Shuffled, shuffled_estimate, shuffles
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -55,7 +55,7 @@ def test_unbiased_and_covers_at_the_stated_rate(shared: int) -> None:
     random = np.random.default_rng(shared)
     rows, replications = 1000, 100
     estimates = [
-        paired_estimate(*simulated(rows, shared, random), shared) for _ in range(replications)
+        shuffled_estimate(*simulated(rows, shared, random), shared) for _ in range(replications)
     ]
     plain_ace = float(
         np.mean([metrics.ace(*simulated(rows, rows, random)[:2]) for _ in range(replications)])
@@ -83,12 +83,14 @@ def test_the_plain_estimate_is_wrong_here() -> None:
     labels, predictions, shuffled = simulated(rows, shared, random)
     plain = private_estimate(labels, predictions, shared)
     assert plain.auc.low > auc + 0.05
-    assert paired_estimate(labels, predictions, shuffled, shared).auc.low < auc
+    assert shuffled_estimate(labels, predictions, shuffled, shared).auc.low < auc
 
 
 def test_rates_of_bins_are_unbiased() -> None:
     random = np.random.default_rng(2)
-    curves = [paired_estimate(*simulated(2000, 800, random), 800, bins=5).curve for _ in range(40)]
+    curves = [
+        shuffled_estimate(*simulated(2000, 800, random), 800, bins=5).curve for _ in range(40)
+    ]
     x, e, labels = people(500_000, random)
     true = metrics.calibration_curve(labels, prediction(x, e), bins=5)
     rates = np.array([c.rate for c in curves])
@@ -101,7 +103,7 @@ def test_rates_of_bins_are_unbiased() -> None:
 
 def test_with_all_features_real_it_is_the_plain_metrics() -> None:
     labels, predictions, shuffled = simulated(600, 600, np.random.default_rng(3))
-    found = paired_estimate(labels, predictions, shuffled, 600)
+    found = shuffled_estimate(labels, predictions, shuffled, 600)
     plain = private_estimate(labels, predictions, 600)
     assert found.auc.value == pytest.approx(plain.auc.value)
     assert found.auc.standard_error == pytest.approx(plain.auc.standard_error, rel=0.01)
@@ -115,7 +117,7 @@ def test_with_all_features_real_it_is_the_plain_metrics() -> None:
 
 def test_auc_against_all_pairs() -> None:
     labels, predictions, shuffled = simulated(60, 25, np.random.default_rng(4), times=3)
-    found = paired_estimate(labels, predictions, shuffled, 25)
+    found = shuffled_estimate(labels, predictions, shuffled, 25)
 
     def beats(ones: Floats, zeros: Floats) -> float:
         return float(((np.sign(ones.ravel()[:, None] - zeros.ravel()) + 1) / 2).mean())
@@ -141,7 +143,7 @@ def test_errors_against_a_bootstrap_of_people() -> None:
     def found(drawn: Labels) -> tuple[float, float, float, float]:
         partners = shuffles(rows, 8, random)
         shuffled = Shuffled(prediction(x[drawn][:, None], e[drawn][partners]), partners)
-        result = paired_estimate(labels[drawn], prediction(x[drawn], e[drawn]), shuffled, shared)
+        result = shuffled_estimate(labels[drawn], prediction(x[drawn], e[drawn]), shuffled, shared)
         return (
             result.auc.value,
             result.log_loss.value,
@@ -171,8 +173,8 @@ def test_shuffles_lend_as_often_as_they_borrow() -> None:
         ({}, 0, "too few people in common"),
         ({}, 1, "too few people in common"),
         ({"labels": 0}, 20, "every class"),
-        ({"shuffled": math.nan}, 20, "not numbers"),
-        ({"predictions": math.nan}, 20, "not numbers"),
+        ({"shuffled": math.nan}, 20, "NaN or infinite"),
+        ({"predictions": math.nan}, 20, "NaN or infinite"),
     ],
     ids=str,
 )
@@ -185,13 +187,13 @@ def test_refused(change: dict[str, float], shared: int, message: str) -> None:
     if "shuffled" in change:
         shuffled.predictions[3, 1] = math.nan
     with pytest.raises(ConfigurationError, match=message):
-        paired_estimate(labels, predictions, shuffled, shared)
+        shuffled_estimate(labels, predictions, shuffled, shared)
 
 
 def test_misuse() -> None:
     labels, predictions, shuffled = simulated(40, 20, np.random.default_rng(7))
     with pytest.raises(ValueError, match="cannot be shared"):
-        paired_estimate(labels, predictions, shuffled, 41)
+        shuffled_estimate(labels, predictions, shuffled, 41)
 
 
 # --- several classes: each against the rest ---
@@ -227,7 +229,7 @@ def test_several_classes(own: float) -> None:
     found = []
     for _ in range(40):
         labels, predictions, shuffled = classified(900, 450, random, own=own)
-        found.append(estimate(labels, predictions, 450, shuffled if own else None))
+        found.append(estimate_metrics(labels, predictions, 450, shuffled if own else None))
     for name in ("auc", "log_loss"):
         values = np.array([getattr(e, name).value for e in found])
         errors = np.array([getattr(e, name).standard_error for e in found])
@@ -240,7 +242,7 @@ def test_several_classes(own: float) -> None:
 @pytest.mark.parametrize("own", [0.0, 1.0])
 def test_several_classes_with_all_features_real(own: float) -> None:
     labels, predictions, shuffled = classified(500, 500, np.random.default_rng(9), own=own)
-    found = estimate(labels, predictions, 500, shuffled if own else None)
+    found = estimate_metrics(labels, predictions, 500, shuffled if own else None)
     plain = metrics.evaluate(labels, predictions)
     assert found.auc.value == pytest.approx(plain.auc)
     assert found.log_loss.value == pytest.approx(plain.log_loss)

@@ -1,16 +1,16 @@
-"""The private estimate where predictions also use features of the active party's own.
+"""The private estimate for predictions that also use features of the active party.
 
-A prediction then tells of the label even where the peer's features are another person's, so it is
-not known beforehand what the rows without real features contribute. But it can be measured: give
+Such a prediction depends on the label even where the peer's features are someone else's, so the
+contribution of rows without real features is not known in advance. But it can be measured: give
 each of the active party's people the embedding of a random other one. Such a *shuffled* prediction
-is distributed, together with the label, as that of a row with a donor's features. So with the
-fraction r of real rows, and for whatever is a mean over rows,
+and its label have the same joint distribution as those of a row with a donor's features. So with
+the fraction r of real rows, and for everything that is a mean over rows,
 
     observed  =  r · real + (1 - r) · shuffled,
 
-and real = (observed - (1 - r) · shuffled) / r. A sum over real rows is a sum over observed ones
-with the weight 1/r and over shuffled ones with the weight -(1 - r)/r. AUC is a mean over pairs of
-rows, and solved for pairs. The derivation: docs/concepts/evaluation.md.
+and real = (observed - (1 - r) · shuffled) / r. A sum over real rows is a sum over observed rows
+with weight 1/r plus a sum over shuffled rows with weight -(1 - r)/r. AUC is a mean over pairs of
+rows, and the equation is solved for pairs. For the derivation, see docs/concepts/evaluation.md.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 def shuffles(rows: int, times: int, random: np.random.Generator) -> Integers:
-    """(rows, times): for each row, other rows, whose embeddings it is to be scored with.
+    """Return for each row the other rows whose embeddings it is to be scored with: (rows, times).
 
-    Each row lends its own as often as it borrows. There are at least two rows; with few, there are
-    fewer shuffles than asked for.
+    Each row's embedding is used equally often. There must be at least two rows; with fewer than
+    `times` + 1 rows there are fewer shuffles.
     """
     times = min(times, rows - 1)
     order = random.permutation(rows)
@@ -57,25 +57,25 @@ def shuffles(rows: int, times: int, random: np.random.Generator) -> Integers:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Shuffled:
-    """Predictions for each row with the embeddings of others, and whose these were.
+    """Predictions for each row with the embeddings of others, and the rows of these others.
 
-    Both (rows, times); with more than two classes predictions are (rows, times, classes).
+    Both are (rows, times). With more than two classes predictions are (rows, times, classes).
     """
 
     predictions: Floats
     partners: Integers
 
     def of_class(self, number: int) -> Shuffled:
-        """One class against the rest."""
+        """Return the predictions of one class against the rest."""
         return Shuffled(self.predictions[:, :, number], self.partners)
 
     def by_class(self) -> Shuffled:
-        """Two classes written as if they were more."""
+        """Return the predictions of two classes in the shape for several classes."""
         both = np.stack((1 - self.predictions, self.predictions), axis=2)
         return Shuffled(both, self.partners)
 
 
-def paired_estimate(
+def shuffled_estimate(
     labels: npt.ArrayLike,
     predictions: npt.ArrayLike,
     shuffled: Shuffled,
@@ -84,7 +84,15 @@ def paired_estimate(
     bins: int = metrics.BINS,
     seed: int = 0,
 ) -> PrivateEstimate:
-    """As `private_estimate`, for predictions of two classes that use own features too.
+    """Estimate the metrics of predictions for two classes that also use own features.
+
+    Args:
+        labels: 0 or 1, of all test rows of the active party.
+        predictions: P(y=1) of the same rows.
+        shuffled: predictions for the same rows with the embeddings of others.
+        shared: how many rows have real features, as counted by the alignment (`Sizes.shared`).
+        bins: the number of bins of ACE and of the calibration curve.
+        seed: the seed of the random draws for the standard error of ACE.
 
     Raises:
         ConfigurationError: fewer than two rows are shared, a class has fewer than two rows, or a
@@ -98,8 +106,8 @@ def paired_estimate(
         raise ValueError(f"{shared} of {rows} rows cannot be shared")
     if shared < 2:
         raise ConfigurationError(
-            "the test tables have too few people in common: with features of the active party's "
-            "own, the estimate needs at least two"
+            "the test tables have too few people in common: with features of the active party, "
+            "the estimate needs at least two"
         )
     if min(y.sum(), (1 - y).sum()) < 2:
         raise ConfigurationError("the private estimate needs at least two test rows of each class")
@@ -112,7 +120,7 @@ def paired_estimate(
 
 
 class _Mixed:
-    """Observed and shuffled rows with their weights, whose sums are means over real rows."""
+    """Observed and shuffled rows with weights such that weighted sums are means over real rows."""
 
     def __init__(
         self, labels: Floats | Integers, observed: Floats, shuffled: Shuffled, r: float
@@ -122,62 +130,67 @@ class _Mixed:
         self.observed = observed
         self.shuffled = np.asarray(shuffled.predictions, dtype=np.float64)
         if not np.isfinite(self.shuffled).all():
-            raise ConfigurationError("some predictions are not numbers: training diverged")
+            raise ConfigurationError(
+                "some predictions are NaN or infinite: training diverged; try a smaller learning "
+                "rate"
+            )
         self.partners = shuffled.partners
         self.rows, self.times = self.partners.shape
 
     def elements(self, of: Floats, of_shuffled: Floats) -> tuple[Floats, Floats]:
-        """What each row, and each shuffled one, adds to a mean over real rows."""
+        """Return what each observed and each shuffled row adds to a mean over real rows."""
         share = 1 / (self.r * self.rows)
         return share * of, -(1 - self.r) * share / self.times * of_shuffled
 
     def covariance(
-        self, observed: Floats, shuffled: Floats, places: _Places | None = None
+        self, observed: Floats, shuffled: Floats, assigned: _Bins | None = None
     ) -> Floats:
-        """That of the sums of such elements, (rows,) and (rows, times), over each bin.
+        """Return the covariance matrix, by bin, of sums of elements (rows,) and (rows, times).
 
-        Rows are independent, but a shuffled element depends on two of them. So all products of
-        elements that have a row in common are added up: those of each row's elements, less the
-        squares of shuffled elements, which come twice.
+        Rows are independent, but a shuffled element depends on two rows. So all products of
+        elements that have a row in common are added up: those of each row's elements, minus the
+        squares of shuffled elements, which would count twice.
         """
-        of, of_shuffled, bins = places or _Places.one(self.rows, self.times)
+        of, of_shuffled, bins = assigned or _Bins.single(self.rows, self.times)
         everyone = np.arange(self.rows)
         by_row, twice = np.zeros((self.rows, bins)), np.zeros((bins, bins))
         by_row[everyone, of] = observed
         for column, element in enumerate(shuffled.T):
-            place, partner = of_shuffled[:, column], self.partners[:, column]
-            by_row[everyone, place] += element
-            by_row[partner, place] += element  # each partner comes once in a column
-            mean = np.bincount(place, element, bins) / self.rows
-            twice += np.diag(np.bincount(place, element**2, bins))
+            bin_of, partner = of_shuffled[:, column], self.partners[:, column]
+            by_row[everyone, bin_of] += element
+            by_row[partner, bin_of] += element  # each partner occurs once per column
+            mean = np.bincount(bin_of, element, bins) / self.rows
+            twice += np.diag(np.bincount(bin_of, element**2, bins))
             twice -= self.rows * np.outer(mean, mean)
         by_row -= by_row.mean(axis=0)
         return np.asarray(by_row.T @ by_row - twice)
 
     def error(self, observed: Floats, shuffled: Floats) -> float:
-        """Standard error of the sum of such elements."""
+        """Return the standard error of the sum of all elements."""
         variance = float(self.covariance(observed, shuffled)[0, 0])
-        # Of few rows the difference can come out below 0; it is never below that of real rows.
+        # With few rows the difference can be below 0. It is never below the variance of real rows.
         least = self.r**2 * float(((observed - observed.mean()) ** 2).sum())
         return math.sqrt(max(variance, least))
 
 
-class _Places(NamedTuple):
-    """The bin of each row, (rows,), and of each shuffled one, (rows, times); how many bins."""
+class _Bins(NamedTuple):
+    """The bin of each observed row, (rows,), and of each shuffled one, (rows, times)."""
 
     observed: Integers
     shuffled: Integers
-    bins: int
+    #: The number of bins.
+    number: int
 
     @classmethod
-    def one(cls, rows: int, times: int) -> _Places:
+    def single(cls, rows: int, times: int) -> _Bins:
+        """Return one bin with all rows."""
         return cls(np.zeros(rows, dtype=np.int64), np.zeros((rows, times), dtype=np.int64), 1)
 
 
 def log_loss_estimate(
     classes: Integers, predictions: Floats, shuffled: Shuffled, r: float
 ) -> Estimate:
-    """Of any number of classes; predictions are (rows, classes)."""
+    """Estimate the log loss, for any number of classes; predictions are (rows, classes)."""
 
     def losses(given: Floats) -> Floats:
         return np.asarray(-np.log(np.maximum(given, 2.0**-53)))
@@ -192,7 +205,7 @@ def log_loss_estimate(
 
 
 def _auc(mixed: _Mixed, shared: int) -> Estimate:
-    """By all kinds of pairs: a positive and a negative row, each observed or shuffled."""
+    """Estimate the AUC from pairs of a positive and a negative row, each observed or shuffled."""
     r, rows = mixed.r, mixed.rows
     one = mixed.y == 1
     sides = [np.sort(mixed.observed[~one]), np.sort(mixed.shuffled[~one], axis=None)]
@@ -200,13 +213,13 @@ def _auc(mixed: _Mixed, shared: int) -> Estimate:
     both, half = share_below(observed, sides[0]).mean(), share_below(observed, sides[1]).mean()
     other_half = share_below(shuffled.ravel(), sides[0]).mean()
     neither = share_below(shuffled.ravel(), sides[1]).mean()
-    # Of two rows both are real with probability q, given how many are.
+    # The probability that two random rows are both real, given how many are.
     q = shared * (shared - 1) / (rows * (rows - 1))
     halves = (half + other_half - 2 * (1 - r) * neither) / r
     value = (both - (r - q) * halves - (1 - 2 * r + q) * neither) / q
 
     def beats(p: Floats, observed: Floats, shuffled: Floats) -> Floats:
-        """The share of real rows of the other class below p."""
+        """Return the share of real rows of the other class below p."""
         return (share_below(p, observed) - (1 - r) * share_below(p, shuffled)) / r
 
     ones = [np.sort(mixed.observed[one]), np.sort(mixed.shuffled[one], axis=None)]
@@ -215,7 +228,7 @@ def _auc(mixed: _Mixed, shared: int) -> Estimate:
         (one, sides, one.mean(), 1),
         (~one, ones, (~one).mean(), -1),
     ):
-        # Centred by class, since the numbers of rows of each class are as they are.
+        # Centred by class, since the number of rows of each class is fixed.
         for ranks, values in ((rank, mixed.observed), (shuffled_rank, mixed.shuffled)):
             found = beats(values[chosen].ravel(), *others).reshape(values[chosen].shape)
             ranks[chosen] = sign * (found - found.mean(axis=0)) / share
@@ -225,25 +238,28 @@ def _auc(mixed: _Mixed, shared: int) -> Estimate:
 def _calibration(
     mixed: _Mixed, bins: int, random: np.random.Generator
 ) -> tuple[Estimate, CurveEstimate]:
-    """Bins that hold as many real rows each, as far as can be told; gaps are sums of elements."""
+    """Estimate ACE and the curve, with about equally many real rows per bin.
+
+    Gaps are sums of elements.
+    """
     ends = _ends(mixed, min(bins, mixed.rows))
     bins = len(ends) + 1
-    places = _Places(
+    assigned = _Bins(
         np.searchsorted(ends, mixed.observed), np.searchsorted(ends, mixed.shuffled), bins
     )
 
     def per_bin(of: Floats, of_shuffled: Floats) -> Floats:
         observed, shuffled = mixed.elements(of, of_shuffled)
         return np.asarray(
-            np.bincount(places.observed, observed, bins)
-            + np.bincount(places.shuffled.ravel(), shuffled.ravel(), bins)
+            np.bincount(assigned.observed, observed, bins)
+            + np.bincount(assigned.shuffled.ravel(), shuffled.ravel(), bins)
         )
 
     off, shuffled_off = mixed.y - mixed.observed, mixed.y[:, None] - mixed.shuffled
     mass = np.maximum(per_bin(np.ones_like(off), np.ones_like(shuffled_off)), 0.2 / bins)
     gap = per_bin(off, shuffled_off) / mass
     confidence = np.clip(per_bin(mixed.observed, mixed.shuffled) / mass, 0, 1)
-    noise = mixed.covariance(*mixed.elements(off, shuffled_off), places) / np.outer(mass, mass)
+    noise = mixed.covariance(*mixed.elements(off, shuffled_off), assigned) / np.outer(mass, mass)
     squares = per_bin(off**2, shuffled_off**2)
     least = np.maximum(squares / mass - mass * gap**2, 0) / (mass * mixed.rows)
     mass = mass / mass.sum()
@@ -259,7 +275,7 @@ def _calibration(
 
 
 def _ends(mixed: _Mixed, bins: int) -> Floats:
-    """Predictions at which bins end, all but the last."""
+    """Return the predictions at which bins end, except the last bin."""
     values = np.concatenate((mixed.observed, mixed.shuffled.ravel()))
     observed, shuffled = mixed.elements(np.ones_like(mixed.observed), np.ones_like(mixed.shuffled))
     order = np.argsort(values, kind="stable")
@@ -270,7 +286,7 @@ def _ends(mixed: _Mixed, bins: int) -> Floats:
 
 
 def _normals(covariance: Floats, random: np.random.Generator) -> Floats:
-    """(DRAWS, k) with mean 0; what of the matrix is below 0 is noise."""
+    """Return (DRAWS, k) normal samples with mean 0; negative eigenvalues are noise and become 0."""
     values, vectors = np.linalg.eigh(covariance)
     scaled = vectors * np.sqrt(np.maximum(values, 0))
     return np.asarray(random.standard_normal((DRAWS, len(values))) @ scaled.T)

@@ -1,4 +1,7 @@
-"""What an evaluation finds, whatever the model: two classes or more, own features or none."""
+"""Estimates all metrics of an evaluation, for any number of classes, with or without own features.
+
+`private_estimate` and `shuffled_estimate` contain the estimators.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +11,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.evaluation import paired_estimate, private_estimate
-from florist.common.evaluation.private_estimate import CurveEstimate, Estimate, vagueness
+from florist.common.evaluation import private_estimate, shuffled_estimate
+from florist.common.evaluation.private_estimate import CurveEstimate, Estimate, imprecision
 
 if TYPE_CHECKING:
     from florist.common.evaluation.metrics import Floats, Labels
-    from florist.common.evaluation.paired_estimate import Shuffled
     from florist.common.evaluation.private_estimate import PrivateEstimate
+    from florist.common.evaluation.shuffled_estimate import Shuffled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Estimates of what the metrics would be if all `rows` had their real features."""
+    """Estimates of the metrics as they would be if all `rows` had their real features."""
 
     auc: Estimate
     ace: Estimate
     log_loss: Estimate
-    #: With two classes.
+    #: Only with two classes.
     curve: CurveEstimate | None
     rows: int
     shared: int
 
     @property
     def warning(self) -> str:
-        """Why the estimate is too vague to use; empty where it is not."""
-        return vagueness(self.auc, self.rows, self.shared)
+        """Why the estimate is too imprecise to use; empty if it is precise enough."""
+        return imprecision(self.auc, self.rows, self.shared)
 
 
 def check_labels(labels: Labels, classes: int) -> None:
-    """Refuse what cannot be evaluated, whatever the predictions.
+    """Check that there are enough labels for an evaluation.
 
     Raises:
         ConfigurationError: a class has fewer than two rows.
@@ -45,27 +48,28 @@ def check_labels(labels: Labels, classes: int) -> None:
     if counts.min() < 2:
         raise ConfigurationError(
             "data.evaluation: the private estimate needs at least two rows of each class among "
-            f"the {len(labels):,} that are scored; add some"
+            f"the {len(labels):,} that are scored; add rows"
         )
 
 
-def estimate(
+def estimate_metrics(
     labels: Labels, predictions: Floats, shared: int, shuffled: Shuffled | None = None
 ) -> Evaluation:
-    """From the active party's own rows, `shared` of which have real features.
+    """Estimate the metrics from the active party's own rows, `shared` of which have real features.
 
-    Predictions are P(y=1), (rows,), or (rows, classes). With more than two classes, AUC and ACE are
-    means over the classes, each against the rest. Their errors are the means of the classes'
-    errors, which is what they are at most.
+    With more than two classes, AUC and ACE are means over the classes, each against the rest. Their
+    standard errors are the means of the classes' standard errors, which is an upper bound.
 
     Args:
-        labels: classes from 0 on.
-        predictions: calibrated.
-        shared: as counted by the alignment.
-        shuffled: with the embeddings of others; given where predictions use own features too.
+        labels: the class of each row, counted from 0.
+        predictions: calibrated: P(y=1), (rows,), or (rows, classes).
+        shared: the size of the intersection, as counted by the alignment.
+        shuffled: predictions with the embeddings of others. Required if predictions also use own
+            features.
 
     Raises:
-        ConfigurationError: too few rows are shared or of a class, or a prediction is not finite.
+        ConfigurationError: too few rows are shared, a class has too few rows, or a prediction is
+            not finite.
     """
     if predictions.ndim == 1:
         check_labels(labels, 2)
@@ -88,7 +92,7 @@ def estimate(
     if shuffled is None:
         log_loss = private_estimate.log_loss_estimate(labels, predictions, r)
     else:
-        log_loss = paired_estimate.log_loss_estimate(labels, predictions, shuffled, r)
+        log_loss = shuffled_estimate.log_loss_estimate(labels, predictions, shuffled, r)
     auc, ace = (_mean([getattr(found, name) for found in each]) for name in ("auc", "ace"))
     return Evaluation(auc, ace, log_loss, None, len(labels), shared)
 
@@ -98,7 +102,7 @@ def _of_class(
 ) -> PrivateEstimate:
     if shuffled is None:
         return private_estimate.private_estimate(labels, predictions, shared)
-    return paired_estimate.paired_estimate(labels, predictions, shuffled, shared)
+    return shuffled_estimate.shuffled_estimate(labels, predictions, shuffled, shared)
 
 
 def _mean(estimates: list[Estimate]) -> Estimate:

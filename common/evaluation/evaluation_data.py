@@ -1,4 +1,4 @@
-"""What a party brings to an evaluation: its people, their places in the union, and its draws."""
+"""The data that a party brings to an evaluation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from florist.common.synthetic.membership import Membership
     from florist.common.synthetic.secret_draws import SecretDraws
 
-#: The channel that carries an evaluation from its opening to its summary.
+#: The name of the channel on which an evaluation runs.
 EVALUATION = "evaluation"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class EvaluationParts:
-    """The evaluation table by row, and the row of each UID of the union."""
+class EvaluationData:
+    """A party's evaluation table, its membership in the union, and its secret draws."""
 
     agreement: EvaluationAgreement
     membership: Membership
     sizes: Sizes
-    #: Rows of the table that are not in the union.
+    #: The rows of the table that are not in the union.
     kept_out: npt.NDArray[np.int64]
     #: None for an active party without features of its own.
     features: Features | None
-    #: Classes, active party only.
+    #: The class of each row; active party only.
     labels: npt.NDArray[np.int64] | None
     draws: SecretDraws
