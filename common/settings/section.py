@@ -36,6 +36,9 @@ def _as_number(value: object, annotation: object) -> object:
     options = (annotation, *get_args(annotation))
     if isinstance(value, list):
         items = [get_args(option)[0] for option in options if get_origin(option) is list]
+        if any(get_origin(option) is tuple for option in options):
+            # A strict tuple accepts a list from JSON, but not after a validator of mode "before".
+            return tuple(value)
         return [_as_number(item, items[0]) for item in value] if items else value
     if not isinstance(value, str) or not _SCIENTIFIC.fullmatch(value) or str in options:
         return value

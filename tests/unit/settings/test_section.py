@@ -20,6 +20,7 @@ class Numbers(Section):
     sizes: list[int] | None = None
     rates: list[float] | None = None
     name: str = "x"
+    pair: tuple[float, ...] = ()
 
 
 def load(text: str) -> Numbers:
@@ -39,6 +40,10 @@ def test_scientific_notation_is_a_number(text: str, value: float) -> None:
 def test_whole_numbers_in_scientific_notation() -> None:
     assert load("count: 6e5").count == 600_000
     assert load("sizes: [1e2, 3]").sizes == [100, 3]
+
+
+def test_a_tuple_is_accepted_from_json() -> None:
+    assert Numbers.model_validate_json('{"pair": [1, 2.5]}').pair == (1.0, 2.5)
 
 
 def test_text_stays_text() -> None:
