@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _BLOCK = re.compile(
-    r"^```\{code-block\} (?P<language>\w+)\n(?::caption: (?P<caption>.*)\n\n?)?(?P<body>.*?)^```$",
+    r"^```\{code-block\} (?P<language>\w+)\n(?::caption: (?P<caption>[^\n]*)\n\n?)?(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+#: The folder in which a reader works, in place of the temporary one.
+HOME = "/home/me/trial"
 #: Seconds for one command.
 _LIMIT = 240.0
 
@@ -128,6 +130,7 @@ def comparable(line: str) -> str:
     """Reduce a line to what is the same in every run and on every machine."""
     line = re.sub(r"\b[0-9a-f]{12,}…?", "DIGEST", line)
     line = re.sub(r"\b(ifma|avx2|cryptography)\b", "ENGINE", line)
+    line = re.sub(r"strongest attack [\w-]+", "strongest attack NAME", line)
     line = re.sub(r"[-+]?\d[\d.,:T-]*(\s?(ms|MB|GB|KB|kB|s|%)\b)?", "N", line)
     line = re.sub(r"[─━┃│┏┓┗┛┡┩╇┳┴┬└┘├┤┼ ]+", " ", line)
     return line.strip()
@@ -163,9 +166,9 @@ class _Process:
             stderr=subprocess.STDOUT,
             text=True,
             cwd=folder,
-            env=os.environ | {"COLUMNS": "100", "TERM": "dumb"},
+            env=os.environ | {"COLUMNS": "120", "TERM": "dumb"},
         )
-        self._back = {new: old for old, new in replacements.items()}
+        self._back = {new: old for old, new in replacements.items()} | {str(folder): HOME}
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 
