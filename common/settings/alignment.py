@@ -16,8 +16,9 @@ class AlignmentSettings(Section):
         default=0,
         ge=0,
         repr=False,
-        description="Number of random IDs added to this party's IDs, to hide the true sizes of its "
-        "set and of the intersection. Each costs as much as a real ID.",
+        description="Number of random IDs added to this party's IDs, to hide the size of its set. "
+        "They do not hide the size of the intersection: a random ID never matches. Each costs as "
+        "much as a real ID.",
     )
     memory_limit: MemorySize = Field(
         default="2GB",
