@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _BLOCK = re.compile(
-    r"^```\{code-block\} (?P<language>\w+)\n(?::caption: (?P<caption>[^\n]*)\n\n?)?(?P<body>.*?)^```$",
+    r"^```\{code-block\} (?P<language>\w+)\n"
+    r"(?::caption: (?P<caption>[^\n]*)\n\n?)?(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 #: The folder in which a reader works, in place of the temporary one.

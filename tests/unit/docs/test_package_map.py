@@ -1,4 +1,4 @@
-"""The picture of the packages in the documentation shows the layers that the import contract holds."""
+"""The picture of the packages shows the layers that the import contract enforces."""
 
 from __future__ import annotations
 
