@@ -1,4 +1,4 @@
-"""A party that is killed while both align, and started again: what both had is not done again."""
+"""A party is killed during alignment and started again: both resume where they can."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_ROUNDS = ("steps 3-4", "steps 5-6")
 
 
 def skipped(party: Party) -> set[str]:
-    """The exchanges that it did not do again."""
+    """Return the exchanges that it skipped."""
     return {
         found[1]
         for line in party.lines
@@ -31,8 +31,8 @@ def skipped(party: Party) -> set[str]:
     }
 
 
-def assert_over(workspace: Workspace) -> None:
-    """Both have the true union, and nothing is left of the way to it."""
+def assert_complete(workspace: Workspace) -> None:
+    """Check that both have the correct union, and that the work folders are gone."""
     workspace.assert_aligned()
     for role in ROLES:
         assert not workspace.run_directory(role).work("align").exists()
@@ -48,7 +48,7 @@ def assert_over(workspace: Workspace) -> None:
     ],
 )
 def test_killed_and_started_again(tmp_path: Path, victim: RoleName, moment: str) -> None:
-    """The other waits, gives the key of its secrets back, and both go on under the same ones."""
+    """The other party waits and returns the key of the secrets, and both resume under them."""
     workspace = Workspace.create(tmp_path / "pair", SIZES).patient()
     with workspace.start(other(victim)) as left:
         with workspace.start(victim) as killed:
@@ -59,11 +59,11 @@ def test_killed_and_started_again(tmp_path: Path, victim: RoleName, moment: str)
             assert (again.finish(), left.finish()) == (0, 0)
     assert "resuming this union" in again.output
     assert skipped(again) == skipped(left)
-    assert_over(workspace)
+    assert_complete(workspace)
 
 
-def test_both_killed_begin_anew(tmp_path: Path) -> None:
-    """Nobody has the keys to the secrets any more."""
+def test_both_killed_start_over(tmp_path: Path) -> None:
+    """Nobody has the keys of the secrets any more."""
     workspace = Workspace.create(tmp_path / "pair", SIZES)
     with workspace.start("active") as active, workspace.start("passive") as passive:
         active.wait_for("steps 3-4.*done")
@@ -74,20 +74,20 @@ def test_both_killed_begin_anew(tmp_path: Path) -> None:
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(), passive.finish()) == (0, 0)
     assert "resuming" not in active.output + passive.output
-    assert_over(workspace)
+    assert_complete(workspace)
 
 
-def test_within_a_small_limit(tmp_path: Path) -> None:
-    """The smallest limit there is: sorted in runs on disk, and the result is the same."""
+def test_within_the_smallest_memory_limit(tmp_path: Path) -> None:
+    """Sets are sorted in runs on disk, and the result is the same."""
     workspace = Workspace.create(tmp_path / "pair", IdSample(3000, 300_000, 1500))
     for role in ROLES:
         workspace.change(role, "memory_limit: 2GB", "memory_limit: 256MB")
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(100), passive.finish(100)) == (0, 0)
-    assert_over(workspace)
+    assert_complete(workspace)
 
 
-def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair", IdSample(30, 40, 15))
     runs = workspace.run_directory("passive")
     runs.path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Both parties align by branches: sessions of heads and of branches over mutual TLS, in threads."""
+"""Both parties align with branches in threads; heads and branches connect over mutual TLS."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pair:
     clusters: dict[RoleName, ThreadCluster]
 
     def align(self) -> dict[RoleName, FloristError | None]:
-        """Both to their ends."""
+        """Run both parties to the end; return their errors."""
 
         def one(role: RoleName) -> FloristError | None:
             config = load_config(self.workspace.config(role))
@@ -103,15 +103,15 @@ def make_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.mark.parametrize("branches", [2, 3])
-def test_the_union_is_the_true_one(make_pair: Callable[..., Pair], branches: int) -> None:
+def test_the_union_is_correct(make_pair: Callable[..., Pair], branches: int) -> None:
     pair = make_pair(IdSample(701, 450, 200), branches)
     assert pair.align() == {"active": None, "passive": None}
     pair.workspace.assert_aligned()
     summary = pair.workspace.alignment("active").summary
     assert summary.engine == "of threads"
     assert summary.bytes_sent > 32 * 701
-    heard = pair.workspace.alignment("passive").summary.bytes_received
-    assert summary.bytes_sent == pytest.approx(heard, abs=2000)
+    received = pair.workspace.alignment("passive").summary.bytes_received
+    assert summary.bytes_sent == pytest.approx(received, abs=2000)
     for role in ROLES:
         assert not list(pair.workspace.run_directory(role).work("align").parent.rglob("branch-*"))
 
@@ -142,14 +142,14 @@ def test_with_dummies_and_a_test_table(make_pair: Callable[..., Pair], tmp_path:
         assert np.max(list(everyone.values())) < sizes["active"].union_size
 
 
-def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -> None:
-    """The exchanges that all branches of both have finished are not done again."""
+def test_a_union_resumes_after_a_lost_branch(make_pair: Callable[..., Pair]) -> None:
+    """Exchanges that all branches of both parties have finished are skipped."""
     pair = make_pair(IdSample(700, 450, 200), 2, timeouts__outage=60.0)
     cluster = pair.clusters["active"]
     lost: list[int] = []
 
     def lose(number: int, request: BranchMessage) -> None:
-        """Once, when the union is there and places are looked for."""
+        """Lose it once, when the union is complete and the ranks are computed."""
         if number == 1 and isinstance(request, FetchRows) and not lost and has_union(cluster):
             lost.append(number)
             raise BranchLost("a branch of ours was lost")
@@ -167,14 +167,14 @@ def test_a_branch_that_is_lost_is_gone_on_from(make_pair: Callable[..., Pair]) -
 
 
 def has_union(cluster: ThreadCluster) -> bool:
-    """Whether all branches have finished the second round."""
+    """Return whether all branches have finished the second round."""
     return all(
         Step.SECOND_ROUND in each.branch.recall(order.record).finished
         for each, order in zip(cluster.branches(), cluster.orders, strict=True)
     )
 
 
-def test_what_fails_in_a_branch_is_told_to_both(make_pair: Callable[..., Pair]) -> None:
+def test_an_error_in_a_branch_ends_both_parties(make_pair: Callable[..., Pair]) -> None:
     pair = make_pair(IdSample(300, 200, 100), 2)
 
     def fail(number: int, request: BranchMessage) -> None:
@@ -188,7 +188,7 @@ def test_what_fails_in_a_branch_is_told_to_both(make_pair: Callable[..., Pair]) 
     assert isinstance(ended["active"], PeerFailed | PeerLost)
 
 
-def test_a_table_that_changes_while_branches_get_it_ends_the_run(
+def test_a_table_that_changes_while_it_is_sent_ends_the_run(
     make_pair: Callable[..., Pair],
 ) -> None:
     pair = make_pair(IdSample(300, 200, 100), 2)
@@ -206,7 +206,7 @@ def test_a_table_that_changes_while_branches_get_it_ends_the_run(
     assert isinstance(ended["passive"], PeerFailed | PeerLost)
 
 
-def test_a_branch_does_not_wait_long_for_one_that_does_not_come(
+def test_a_branch_does_not_wait_long_for_a_missing_peer(
     make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(branch_module, "CONNECT", 1.0)

@@ -62,7 +62,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
     monkeypatch.setattr(ray.actor.ActorMethod, "_remote", recorded_call)
     monkeypatch.setattr(ray, "get", recorded_get)
     monkeypatch.setattr(RayBranch, "begin", recorded_begin)
-    # The two parties, which else have a cluster each, share this one.
+    # Both parties share this cluster; normally each has its own.
     monkeypatch.setattr(ray_branches, "_cores_of_nodes", lambda: [2])
 
     workspace = Workspace.create(tmp_path / "pair", IdSample(40_000, 40_000, 10_000))
@@ -79,7 +79,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
         workspace.assert_aligned()
         assert len(orders) == 4
         secrets = [secret for order in orders for secret in secrets_of(order)]
-        assert sum(map(len, passed)) > 2 * 40_000 * 20, "what was passed was not recorded"
+        assert sum(map(len, passed)) > 2 * 40_000 * 20, "the messages were not recorded"
         for secret in secrets:
             assert not any(secret in data for data in passed)
             assert not object_store_holds(secret)
@@ -106,7 +106,7 @@ def test_a_branch_that_does_not_answer_is_restarted(
 
 
 def secrets_of(order: BranchOrder) -> list[bytes]:
-    """Exponents, the key of the certificate, IDs, and elements as siblings pass them."""
+    """Return exponents, the TLS key, IDs, and elements that branches exchange."""
     assert order.tls is not None
     config = order.config
     group = make_group("x25519")

@@ -1,4 +1,4 @@
-"""A party whose alignment runs on a Ray cluster: to the end, with a worker lost, and stopped."""
+"""Parties that align on a Ray cluster: with a lost worker or branch, killed, and stopped."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 pytest.importorskip("ray", reason="`pip install florist[ray]`")
 
-#: Seconds for Ray to come up beside other tests.
+#: Seconds for Ray to start while other tests run.
 UP = 90
 
 
 def pair(directory: Path, sample: Sample) -> Workspace:
-    """The active party has a cluster, of two workers on this machine; the passive party has not."""
+    """Only the active party has a cluster, of two workers on this machine."""
     workspace = Workspace.create(directory, sample)
     workspace.configure(
         "active",
@@ -36,7 +36,7 @@ def pair(directory: Path, sample: Sample) -> Workspace:
     return workspace
 
 
-def test_a_worker_is_lost_and_the_union_is_right(tmp_path: Path) -> None:
+def test_the_union_is_correct_after_a_lost_worker(tmp_path: Path) -> None:
     workspace = pair(tmp_path / "pair", IdSample(60_000, 50_000, 20_000))
     with workspace.start("active") as active:
         active.wait_for("all workers of the Ray cluster are up", UP)
@@ -50,7 +50,7 @@ def test_a_worker_is_lost_and_the_union_is_right(tmp_path: Path) -> None:
     assert "raylet" not in active.output
 
 
-def test_a_party_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+def test_a_stopped_party_leaves_no_process(tmp_path: Path) -> None:
     workspace = pair(tmp_path / "pair", IdSample(30, 40, 15))
     with workspace.start("active") as active:
         active.wait_for("waiting for|listening", UP)
@@ -63,7 +63,7 @@ def test_a_party_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
 
 
 def branched_pair(directory: Path, sample: Sample) -> Workspace:
-    """Both parties have a cluster, and two branches on it."""
+    """Both parties have a cluster with two branches."""
     workspace = Workspace.create(directory, sample)
     for role in ("active", "passive"):
         workspace.configure(
@@ -80,7 +80,7 @@ def branched_pair(directory: Path, sample: Sample) -> Workspace:
     return workspace
 
 
-def test_a_branch_is_lost_and_the_union_goes_on(tmp_path: Path) -> None:
+def test_a_union_resumes_after_a_lost_branch(tmp_path: Path) -> None:
     workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
     with workspace.start("active") as active, workspace.start("passive") as passive:
         active.wait_for("steps 3-4.*done", UP)
@@ -94,7 +94,7 @@ def test_a_branch_is_lost_and_the_union_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_head_that_is_killed_goes_on_with_what_its_branches_have(tmp_path: Path) -> None:
+def test_a_killed_head_resumes_from_what_its_branches_stored(tmp_path: Path) -> None:
     workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
     with workspace.start("passive") as passive:
         with workspace.start("active") as killed:
@@ -106,7 +106,7 @@ def test_a_head_that_is_killed_goes_on_with_what_its_branches_have(tmp_path: Pat
         assert len(branches) == 2
         _, left = psutil.wait_procs(branches, timeout=30)
         assert left == []
-        for agent in cluster:  # Ray's own, some of which nobody ends
+        for agent in cluster:  # Ray's own processes, some of which do not end by themselves
             with suppress(psutil.NoSuchProcess):
                 agent.kill()
         with workspace.start("active") as again:
@@ -115,7 +115,7 @@ def test_a_head_that_is_killed_goes_on_with_what_its_branches_have(tmp_path: Pat
     assert "resuming this union" in again.output
 
 
-def test_branches_of_a_party_that_is_stopped_end_with_it(tmp_path: Path) -> None:
+def test_branches_of_a_stopped_party_end_with_it(tmp_path: Path) -> None:
     workspace = branched_pair(tmp_path / "pair", IdSample(400_000, 400_000, 200_000))
     with workspace.start("active") as active, workspace.start("passive") as passive:
         active.wait_for("steps 3-4.*started", UP)
@@ -129,7 +129,7 @@ def test_branches_of_a_party_that_is_stopped_end_with_it(tmp_path: Path) -> None
     assert left == []
 
 
-def test_a_branch_cannot_be_had_without_a_core(tmp_path: Path) -> None:
+def test_a_branch_needs_a_core(tmp_path: Path) -> None:
     workspace = branched_pair(tmp_path / "pair", IdSample(30, 40, 15))
     workspace.configure("active", {"compute.ray_workers": 1})
     with workspace.start("active") as active:

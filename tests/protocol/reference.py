@@ -1,10 +1,11 @@
 """Algorithm 1 in plain Python integers, one element at a time, and the generator of its vectors.
 
-Nothing here is shared with the code under test but the constants of the standards:
+It shares nothing with the code under test except the constants of the standards. To write
+`tests/protocol/vectors/*.json`, run
 
-    python -m tests.protocol.reference      writes tests/protocol/vectors/*.json
+    python -m tests.protocol.reference
 
-A vector holds the inputs, the secrets, a digest of every set on the line, and both results.
+A vector holds the inputs, the secrets, a digest of every set that is sent, and both results.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import json
 import random
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +89,8 @@ def modp2048() -> ReferenceGroup:
     )
 
 
-def pi_digits(bits: int) -> Any:  # noqa: ANN401 - an exact fraction
-    """Pi to that many binary digits and some, by Machin's formula."""
-    from fractions import Fraction  # noqa: PLC0415
-
+def pi_digits(bits: int) -> Fraction:
+    """Return pi to at least this many binary digits, by Machin's formula."""
     scale = 1 << (bits + 64)
 
     def arctan_inverse(x: int) -> int:
@@ -114,7 +114,7 @@ def transcript(
     s: tuple[int, int, int],
     t: tuple[int, int, int],
 ) -> dict[str, Any]:
-    """Algorithm 1, line by line."""
+    """Run Algorithm 1, line by line, and return the digests and results."""
 
     def raised(elements: list[int], *exponents: int) -> list[int]:
         for exponent in exponents:
@@ -161,7 +161,7 @@ def transcript(
 
 
 def vector(name: str, seed: int, only_active: int, only_passive: int, both: int) -> dict[str, Any]:
-    """One vector; its secrets are for tests only, and therefore may be seeded."""
+    """Return one vector; its secrets are seeded, as they are for tests only."""
     rng = random.Random(seed)
     group = GROUPS[name]()
     everyone = [f"üser-{seed}-{i}" for i in range(only_active + only_passive + both)]
@@ -187,7 +187,7 @@ def vector(name: str, seed: int, only_active: int, only_passive: int, both: int)
 
 
 def all_vectors() -> dict[str, dict[str, Any]]:
-    """Every vector by file name."""
+    """Return every vector by file name."""
     return {
         "x25519-some-shared.json": vector("x25519", 1, 5, 7, 4),
         "x25519-none-shared.json": vector("x25519", 2, 3, 2, 0),

@@ -1,4 +1,4 @@
-"""Bad vectors: each is one way to break Algorithm 1, and names the check that must catch it."""
+"""Bad vectors: each violates Algorithm 1 in one way, and names the check that must detect it."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ OUT = frozenset(step for step in Step if not step.name.endswith("BACK"))
 
 @dataclass(frozen=True)
 class Bad:
-    """What the peer does to the messages of one step, and a word of the error it must cause."""
+    """How the peer changes the messages of one step, and part of the error that this must cause."""
 
     name: str
     tamper: Callable[[Step], Tamper]
     says: str
-    #: Steps at which both parties are left waiting: the session's patience ends that.
+    #: Steps at which both parties are left waiting, until the session's timeout.
     stalls: frozenset[Step] = frozenset()
-    #: Steps at which the peer's own code trips over its lie first.
+    #: Steps at which the peer's own code may fail first.
     trips: frozenset[Step] = frozenset()
 
 
@@ -103,7 +103,7 @@ def swapped(chunk: SetChunk) -> Iterable[Message]:
 
 
 def a_twist_point() -> bytes:
-    """The smallest u that is no point of the curve."""
+    """Return the smallest u that is not on the curve."""
     u = next(u for u in range(2, 100) if pow(u**3 + 486662 * u * u + u, (P - 1) // 2, P) != 1)
     return u.to_bytes(WIDTH, "little")
 
@@ -174,15 +174,15 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcome_of_honest_party(
-    tamper: Tamper, *, bad_is_active: bool, patience: float = 60.0
+    tamper: Tamper, *, bad_is_active: bool, timeout: float = 60.0
 ) -> object:
-    """Run one honest and one tampering party; how the honest one ends.
+    """Run one honest and one tampering party; return how the honest one ends.
 
-    After `patience` seconds the honest link fails, as the session's would.
+    After `timeout` seconds the honest link fails, as the session's would.
     """
     active_link, passive_link = linked_pair(grace=0.05)
     honest = passive_link if bad_is_active else active_link
-    watchdog = Timer(patience, lambda: honest.fail(PeerLost("no progress")))
+    watchdog = Timer(timeout, lambda: honest.fail(PeerLost("no progress")))
     watchdog.start()
     try:
         if bad_is_active:
@@ -197,11 +197,11 @@ def outcome_of_honest_party(
 @pytest.mark.parametrize(
     ("bad", "step"), CASES, ids=[f"{bad.name}-in-{step.name.lower()}" for bad, step in CASES]
 )
-def test_a_bad_peer_is_named_and_never_gives_an_alignment(bad: Bad, step: Step) -> None:
+def test_a_bad_peer_is_detected_and_no_alignment_results(bad: Bad, step: Step) -> None:
     outcome = outcome_of_honest_party(
         bad.tamper(step),
         bad_is_active=step in FROM_ACTIVE,
-        patience=0.5 if step in bad.stalls else 60.0,
+        timeout=0.5 if step in bad.stalls else 60.0,
     )
     if step in bad.stalls:
         assert isinstance(outcome, PeerLost)
@@ -212,7 +212,7 @@ def test_a_bad_peer_is_named_and_never_gives_an_alignment(bad: Bad, step: Step) 
         assert bad.says in str(outcome)
 
 
-def test_another_union_at_the_peer_is_refused() -> None:
+def test_a_different_union_at_the_peer_is_refused() -> None:
     def tamper(message: Message) -> Iterable[Message]:
         if isinstance(message, UnionDigest):
             return [replace(message, sha256=bytes(32))]
@@ -225,7 +225,7 @@ def test_another_union_at_the_peer_is_refused() -> None:
 
 @pytest.mark.parametrize("step", [Step.ACTIVE_HASHING_BACK, Step.PASSIVE_HASHING_BACK])
 def test_uids_outside_the_union_are_refused(step: Step) -> None:
-    """Valid elements, wrong exponent: only the last check can tell."""
+    """Valid elements with a wrong exponent: only the last check detects them."""
     exponent = GROUP.random_exponent()
 
     def change(chunk: SetChunk) -> Iterable[Message]:

@@ -1,4 +1,4 @@
-"""A union by several branches of each party is that of the parties alone."""
+"""A union computed by several branches of each party equals that of single processes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ def _small_blocks() -> Iterable[None]:
 
 @settings(max_examples=25, deadline=None)
 @given(overlapping_sets(largest=60), st.integers(2, 4))
-def test_branches_give_the_ideal_union(sets: tuple[list[bytes], list[bytes]], count: int) -> None:
+def test_branches_compute_the_ideal_union(
+    sets: tuple[list[bytes], list[bytes]], count: int
+) -> None:
     active, passive = map(joined, run_branches(X25519, sets, count))
     assert is_ideal(*sets, active, passive)
 
 
-def test_other_groups_are_spread_over_ranges_too() -> None:
+def test_another_group_is_split_into_ranges_too() -> None:
     sets = [b"%d" % i for i in range(9)], [b"%d" % i for i in range(5, 17)]
     outcomes = run_branches(make_group("modp2048"), sets, 2)
     active, passive = map(joined, outcomes)
@@ -76,11 +78,11 @@ def test_many_chunks_on_disk_in_little_memory(
     assert is_ideal(*sets, active, passive)
 
 
-# -- how rows and values are dealt -----------------------------------------------------------------
+# -- how rows and values are split -----------------------------------------------------------------
 
 
 @given(st.integers(0, 100), st.integers(1, 5))
-def test_a_share_is_what_is_dealt(rows: int, count: int) -> None:
+def test_a_share_is_the_rows_dealt(rows: int, count: int) -> None:
     dealt = [0] * count
     for branch, size in blocks_dealt(rows, count):
         dealt[branch] += size
@@ -118,7 +120,7 @@ def test_all_rows_are_scattered_to_their_ranges(
     assert np.array_equal(sorted_set(everything), sorted_set(elements))
 
 
-# -- what a peer could get wrong -------------------------------------------------------------------
+# -- a peer that violates the protocol -------------------------------------------------------------
 
 
 def errors(outcomes: Iterable[object]) -> list[str]:
@@ -126,18 +128,18 @@ def errors(outcomes: Iterable[object]) -> list[str]:
 
 
 def test_elements_of_another_range_are_refused() -> None:
-    """A whole set that is sorted within each branch, but not over all of them, is no shuffle."""
+    """A set that is sorted within each branch, but not across branches, is not shuffled."""
     first, second = linked_pair(), linked_pair()
     crossed = [(first[0], second[1]), (second[0], first[1])]
     sets = [b"%d" % i for i in range(42)], [b"%d" % i for i in range(20, 50)]
     active, passive = run_branches(X25519, sets, 2, links=list(crossed))
-    said = errors([*active, *passive])
-    assert said
-    assert all("not shuffled by sorting" in each for each in said)
+    reasons = errors([*active, *passive])
+    assert reasons
+    assert all("not shuffled by sorting" in each for each in reasons)
 
 
 @pytest.mark.parametrize("step", [Step.ACTIVE_FIRST_ROUND, Step.ACTIVE_HASHING])
-def test_counts_must_come_to_the_size_that_was_announced(step: Step) -> None:
+def test_counts_must_sum_to_the_announced_size(step: Step) -> None:
     pairs = [linked_pair(), linked_pair()]
 
     def tamper(sent: Message) -> Iterable[Message]:
@@ -148,11 +150,11 @@ def test_counts_must_come_to_the_size_that_was_announced(step: Step) -> None:
     links: list[tuple[Link, Link]] = [(TamperingLink(pairs[0][0], tamper), pairs[0][1]), pairs[1]]
     sets = [b"%d" % i for i in range(40)], [b"%d" % i for i in range(20, 50)]
     _, passive = run_branches(X25519, sets, 2, links=links)
-    (*_, said) = errors(passive)
-    assert "the peer announces" in said
+    (*_, reason) = errors(passive)
+    assert "the peer announces" in reason
 
 
-def test_a_link_that_fails_ends_every_branch() -> None:
+def test_a_failed_link_ends_every_branch() -> None:
     pairs = [linked_pair(), linked_pair(), linked_pair()]
 
     def tamper(sent: Message) -> Iterable[Message]:

@@ -1,4 +1,4 @@
-"""Algorithm 1 gives what the plaintext oracle says, for any sets."""
+"""Algorithm 1 returns what the plaintext oracle does, for any sets."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def overlapping_sets(draw: st.DrawFn, largest: int) -> tuple[list[bytes], list[b
 
 @settings(max_examples=40, deadline=None)
 @given(overlapping_sets(largest=60))
-def test_x25519_gives_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
+def test_x25519_computes_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
     active, passive = run_pair(X25519, *sets).views()
     assert is_ideal(*sets, active, passive)
 
 
 @settings(max_examples=10, deadline=None)
 @given(overlapping_sets(largest=12))
-def test_modp_gives_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
+def test_modp_computes_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
     active, passive = run_pair(MODP, *sets).views()
     assert is_ideal(*sets, active, passive)
 
 
-def test_modp3072_gives_the_ideal_union() -> None:
+def test_modp3072_computes_the_ideal_union() -> None:
     ours, theirs = [b"ann", b"bob", b"eve"], [b"bob", b"dan"]
     active, passive = run_pair(make_group("modp3072"), ours, theirs).views()
     assert is_ideal(ours, theirs, active, passive)
@@ -86,11 +86,11 @@ def test_sets_of_many_chunks(
     assert is_ideal(ours, theirs, active, passive)
 
 
-def test_the_rounds_go_first() -> None:
-    """Each party raises three sets in them, and three for the places of IDs in the union."""
+def test_the_rounds_have_priority() -> None:
+    """Each party raises three sets in the rounds, and three to map IDs to UIDs."""
     ranks: list[int] = []
 
-    class Noting(LocalExecutor):
+    class Recording(LocalExecutor):
         def raised(
             self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool
         ) -> Iterator[Elements]:
@@ -98,8 +98,8 @@ def test_the_rounds_go_first() -> None:
             return super().raised(chunks, exponent, check=check)
 
     ours, theirs = [b"ann", b"bob"], [b"bob", b"dan"]
-    noting = Noting(X25519)
-    active, passive = run_pair(X25519, ours, theirs, executors=(noting, noting)).views()
+    recording = Recording(X25519)
+    active, passive = run_pair(X25519, ours, theirs, executors=(recording, recording)).views()
     assert is_ideal(ours, theirs, active, passive)
     with high_priority():
         first = current_priority()
@@ -108,7 +108,7 @@ def test_the_rounds_go_first() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 20))
 @settings(max_examples=10, deadline=None)
-def test_dummies_pad_the_sizes_and_are_nobodys(of_active: int, of_passive: int) -> None:
+def test_dummies_pad_the_sizes_and_match_nobody(of_active: int, of_passive: int) -> None:
     shared = [b"bob", "zoë".encode()]
     ours, theirs = [b"ann", *shared], [*shared, b"dan"]
     padded_ours = ours + list(random_ids(of_active))
@@ -129,14 +129,14 @@ def test_hashing_appends_dummies_and_keeps_row_order(group: Group) -> None:
     assert len(np.unique(elements, axis=0)) == 5
 
 
-def test_fresh_secrets_give_another_universe() -> None:
+def test_fresh_secrets_give_a_different_union() -> None:
     ours, theirs = [b"ann", b"bob"], [b"bob"]
     first, _ = run_pair(X25519, ours, theirs).views()
     second, _ = run_pair(X25519, ours, theirs).views()
     assert first.digest != second.digest
 
 
-def test_keys_never_show_themselves() -> None:
+def test_the_repr_of_keys_has_no_secrets() -> None:
     keys = Keys.fresh(X25519)
     shown = f"{keys!r} {keys}"
     for secret in (keys.first, keys.second, keys.third):

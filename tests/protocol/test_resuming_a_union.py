@@ -1,4 +1,4 @@
-"""A union that is interrupted goes on: from what both have, under the same secrets, no further."""
+"""An interrupted union resumes from what both parties have, under the same secrets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROWS = 8
 ACTIVE = [f"a{i}".encode() for i in range(20)] + [b"bob", b"eve"]
 PASSIVE = [f"p{i}".encode() for i in range(30)] + [b"bob", b"eve"]
 UNION = len({*ACTIVE, *PASSIVE})
-#: Exponentiations of each exchange, of both parties together.
+#: Exponentiations of each exchange, summed over both parties.
 COST = {
     Step.ACTIVE_FIRST_ROUND: 2 * len(ACTIVE),
     Step.PASSIVE_FIRST_ROUND: 2 * len(PASSIVE),
@@ -85,20 +85,20 @@ def both(tmp_path: Path) -> Both:
     )
 
 
-def lost_at(message: type[Message], step: Step | None, place: int = 0) -> Tamper:
-    """The line breaks when this is sent."""
+def lost_at(message: type[Message], step: Step | None, start: int = 0) -> Tamper:
+    """Break the connection when this message is sent."""
 
     def tamper(sent: Message) -> Iterable[Message]:
         is_it = isinstance(sent, message) and step in (None, getattr(sent, "step", None))
-        if is_it and getattr(sent, "start", place) == place:
-            raise PeerLost("cut by the test")
+        if is_it and getattr(sent, "start", start) == start:
+            raise PeerLost("interrupted by the test")
         return [sent]
 
     return tamper
 
 
-def cut(both: Both, tamper: Tamper, by: RoleName) -> None:
-    """An attempt that ends as `tamper` says, on both sides."""
+def interrupt(both: Both, tamper: Tamper, by: RoleName) -> None:
+    """Run an attempt that `tamper` interrupts, on both sides."""
 
     def wrap(active: Link, passive: Link) -> tuple[Link, Link]:
         if by == "active":
@@ -111,7 +111,7 @@ def cut(both: Both, tamper: Tamper, by: RoleName) -> None:
 
 
 def finish(both: Both) -> frozenset[Step]:
-    """The next attempt ends well, with no more work than it takes; what it did not do again."""
+    """Run an attempt that succeeds without redundant work; return the exchanges that it skipped."""
     before = [side.journal() for side in (both.active, both.passive)]
     pair = attempt_both(both.active, both.passive)
     active, passive = pair.views()
@@ -136,31 +136,31 @@ MOMENTS = [
 
 @pytest.mark.parametrize("death", ["nobody", "active", "passive"])
 @pytest.mark.parametrize(
-    ("message", "step", "place"),
+    ("message", "step", "start"),
     MOMENTS,
     ids=[f"{m.__name__}-{s.name.lower() if s else 'end'}" for m, s, _ in MOMENTS],
 )
-def test_after_a_loss_both_go_on(
-    both: Both, message: type[Message], step: Step | None, place: int, death: str
+def test_both_resume_after_an_interruption(
+    both: Both, message: type[Message], step: Step | None, start: int, death: str
 ) -> None:
-    """The line is cut, or one party is killed, at each exchange, in the sets' middle or before."""
+    """The connection is lost, or a party killed, at each exchange: at its start or mid-set."""
     by: RoleName = "active" if step is None or step in FROM_ACTIVE else "passive"
-    cut(both, lost_at(message, step, place), by)
+    interrupt(both, lost_at(message, step, start), by)
     token = both.active.secrets and both.active.secrets.token
     for role in ROLES:
         if role == death:
             both.side(role).die()
     done = finish(both)
     assert both.active.secrets is not None
-    assert both.active.secrets.token == token, "it was begun anew"
+    assert both.active.secrets.token == token, "it was started over"
     if step is not None and step >= Step.SECOND_ROUND and "SECOND" in step.name:
         assert {Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND} <= done
     if message is UnionDigest:
         assert Step.SECOND_ROUND in done
 
 
-def test_what_is_finished_is_not_sent_again(both: Both) -> None:
-    cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+def test_finished_exchanges_are_not_sent_again(both: Both) -> None:
+    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
     links: list[RecordingLink] = []
 
     def wrap(active: Link, passive: Link) -> tuple[Link, Link]:
@@ -175,30 +175,30 @@ def test_what_is_finished_is_not_sent_again(both: Both) -> None:
     assert Step.SECOND_ROUND in sent
 
 
-def test_interrupted_again_and_again(both: Both) -> None:
+def test_repeated_interruptions(both: Both) -> None:
     for step in (Step.ACTIVE_FIRST_ROUND, Step.SECOND_ROUND, Step.SECOND_ROUND_BACK):
-        cut(both, lost_at(SetHeader, step), "active" if step in FROM_ACTIVE else "passive")
+        interrupt(both, lost_at(SetHeader, step), "active" if step in FROM_ACTIVE else "passive")
         both.side("active" if step is Step.SECOND_ROUND else "passive").die()
     finish(both)
 
 
-def test_one_that_is_finished_helps_the_other_to_finish(both: Both) -> None:
-    """One has its result and the other was killed before it saved: all is there to finish it."""
+def test_a_finished_party_lets_the_other_finish(both: Both) -> None:
+    """One party has its result, and the other was killed before it saved its own."""
     attempt_both(both.active, both.passive).views()
     both.passive.die()
     assert finish(both) == set(EXCHANGES)
     assert both.raised == 0
 
 
-def test_many_runs_on_disk_give_the_same(both: Both) -> None:
-    """With room for a few rows only, all sorting is by runs and merges."""
+def test_many_runs_on_disk_give_the_same_union(both: Both) -> None:
+    """With memory for only a few rows, all sorting uses runs and merges."""
     for side in (both.active, both.passive):
         side.room = 500
     finish(both)
 
 
 class FullOnce(FolderStorage):
-    """A disk without room when this file is written; later there is some."""
+    """A disk that is full when this file is first written."""
 
     name: str | None = None
 
@@ -215,14 +215,14 @@ class FullOnce(FolderStorage):
 
 @pytest.mark.parametrize("name", ["ids", "step-3", "step-5", "step-8", "step-12", "ranks"])
 @pytest.mark.parametrize("role", ROLES)
-def test_a_full_disk_is_told_and_can_be_gone_on_from(
+def test_a_union_resumes_after_a_full_disk(
     both: Both, role: RoleName, name: str, tmp_path: Path
 ) -> None:
     storage = FullOnce(tmp_path / role)
     storage.name = name
     both.side(role).storage = storage
     if name == "step-12" and role == "active":
-        storage.name = "step-11"  # whoever has UIDs in it
+        storage.name = "step-11"  # the exchange in which it stores UIDs
     pair = attempt_both(both.active, both.passive)
     outcome = pair.active if role == "active" else pair.passive
     assert isinstance(outcome, ConfigurationError)
@@ -232,12 +232,12 @@ def test_a_full_disk_is_told_and_can_be_gone_on_from(
     token = both.active.secrets.token
     both.side(role).die()
     finish(both)
-    assert both.active.secrets.token == token, "it was begun anew"
+    assert both.active.secrets.token == token, "it was started over"
 
 
 @pytest.mark.parametrize("lost", ["both died", "journal", "ids", "sealed", "wrong key", "identity"])
-def test_what_cannot_go_on_begins_anew(both: Both, lost: str) -> None:
-    cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+def test_a_union_that_cannot_be_resumed_starts_over(both: Both, lost: str) -> None:
+    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
     assert both.active.secrets is not None
     assert both.passive.secrets is not None
     old = both.active.secrets
@@ -267,7 +267,7 @@ def test_what_cannot_go_on_begins_anew(both: Both, lost: str) -> None:
         assert getattr(both.active.secrets.keys, name) != getattr(old.keys, name)
 
 
-# --- a peer that means ill ---
+# --- a malicious peer ---
 
 
 def replies_of(link: RecordingLink, step: Step) -> list[Message]:
@@ -280,8 +280,8 @@ def replies_of(link: RecordingLink, step: Step) -> list[Message]:
     ]
 
 
-#: The exchange that is done once more, and the party that sends other elements in it. The last
-#: three change what comes back, which is raised again in a later step.
+#: The exchange that is repeated, and the party that sends different elements in it. The last three
+#: change what comes back, which is raised again in a later step.
 OTHER_ELEMENTS: list[tuple[Step, RoleName]] = [
     (Step.ACTIVE_FIRST_ROUND, "active"),
     (Step.PASSIVE_FIRST_ROUND, "passive"),
@@ -296,11 +296,11 @@ OTHER_ELEMENTS: list[tuple[Step, RoleName]] = [
 
 @pytest.mark.parametrize(("step", "liar"), OTHER_ELEMENTS)
 def test_nothing_but_the_same_set_is_answered_again(both: Both, step: Step, liar: RoleName) -> None:
-    """A peer that says it has lost an exchange cannot have other elements raised in its place."""
+    """A peer that claims to have lost an exchange cannot get different elements raised."""
     attempt_both(both.active, both.passive).views()
     bad = both.side(liar)
     assert bad.secrets is not None
-    bad.secrets = replace(bad.secrets, keys=Keys.fresh(GROUP))  # the same token, but other elements
+    bad.secrets = replace(bad.secrets, keys=Keys.fresh(GROUP))  # same token, other elements
     links: list[RecordingLink] = []
 
     def claims_to_lack(sent: Message) -> Iterable[Message]:
@@ -328,24 +328,24 @@ def test_nothing_but_the_same_set_is_answered_again(both: Both, step: Step, liar
 
 
 def _forget(journal: object, step: Step) -> None:
-    """As a party that lost its own record of an exchange, and of what it was sent in it."""
+    """Remove the record of an exchange, and of what was received, from a journal."""
     record = journal._record  # type: ignore[attr-defined]
     kept = {s: f for s, f in record.finished.items() if s != step}
     journal._save(record.model_copy(update={"finished": kept, "received": {}}))  # type: ignore[attr-defined]
 
 
 def test_a_second_chunk_may_follow_the_first_but_not_change_it(both: Both) -> None:
-    """Cut in the middle of step 11: what was answered cannot be changed, the rest can be sent."""
-    cut(both, lost_at(SetChunk, Step.ACTIVE_HASHING, 2 * ROWS), "active")
+    """After an interruption in step 11, what was answered cannot change; the rest can be sent."""
+    interrupt(both, lost_at(SetChunk, Step.ACTIVE_HASHING, 2 * ROWS), "active")
     storage = both.passive.storage
     assert (storage.size("step-11.received") or 0) <= 2 * 32
     finish(both)
     assert storage.size("step-11.received") == 3 * 32
 
 
-def test_another_size_begins_anew(both: Both) -> None:
-    """One that now has more IDs gets no answers under secrets of the old union."""
-    cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+def test_a_changed_size_starts_over(both: Both) -> None:
+    """A peer that now has more IDs gets no answers under the secrets of the old union."""
+    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
     assert both.active.secrets is not None
     old = both.active.secrets.token
     both.passive.ids = [*PASSIVE, b"more"]
@@ -363,7 +363,7 @@ def test_another_size_begins_anew(both: Both) -> None:
         lambda o: replace(o, token=b"x" * 32, finished=(3, 3)),
     ],
 )
-def test_an_opening_that_makes_no_sense_is_refused(both: Both, change: Tamper) -> None:
+def test_an_inconsistent_opening_is_refused(both: Both, change: Tamper) -> None:
     def tamper(sent: Message) -> Iterable[Message]:
         return [change(sent) if isinstance(sent, UnionOpening) else sent]  # type: ignore[list-item]
 
@@ -380,7 +380,7 @@ def test_an_opening_that_makes_no_sense_is_refused(both: Both, change: Tamper) -
         lambda t: replace(t, resume=True),
     ],
 )
-def test_terms_that_make_no_sense_are_refused(both: Both, change: Tamper) -> None:
+def test_inconsistent_terms_are_refused(both: Both, change: Tamper) -> None:
     def tamper(sent: Message) -> Iterable[Message]:
         return [change(sent) if isinstance(sent, UnionTerms) else sent]  # type: ignore[list-item]
 
@@ -392,7 +392,7 @@ def test_terms_that_make_no_sense_are_refused(both: Both, change: Tamper) -> Non
 # --- the secrets ---
 
 
-def test_sealed_secrets_open_with_their_key_alone() -> None:
+def test_only_the_key_opens_sealed_secrets() -> None:
     keys, key, token = Keys.fresh(GROUP), new_sealing_key(), b"t" * 32
     sealed = seal(keys, key, token)
     assert unseal(sealed, key, token) == keys
@@ -400,16 +400,16 @@ def test_sealed_secrets_open_with_their_key_alone() -> None:
     assert unseal(sealed, key, b"u" * 32) is None
     assert unseal(sealed, b"", token) is None
     assert unseal(b"", key, token) is None
-    for place in range(len(sealed)):
+    for index in range(len(sealed)):
         changed = bytearray(sealed)
-        changed[place] ^= 1
+        changed[index] ^= 1
         assert unseal(bytes(changed), key, token) is None
     assert seal(keys, key, token) != sealed
 
 
 def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
-    """Neither the exponents nor a key that opens them, at any time."""
-    cut(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+    """Neither the exponents nor a key that decrypts them."""
+    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert len(written) > 1000
     for kept in (both.active.secrets, both.passive.secrets):
@@ -425,7 +425,7 @@ def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
             assert key.hex().encode() not in written
 
 
-def test_secrets_do_not_show_themselves() -> None:
+def test_the_repr_of_secrets_has_none() -> None:
     memory = SecretsInMemory()
     kept = UnionSecrets(b"t" * 32, Keys.fresh(GROUP), b"own", b"peers")
     memory.by_table["train"] = kept

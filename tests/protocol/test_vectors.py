@@ -1,4 +1,4 @@
-"""Good vectors: the real roles give, set by set, what the plain reference gives."""
+"""Good vectors: the real roles produce, set by set, what the plain reference does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def keys(exponents: list[str]) -> Keys:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_set_and_both_results_are_the_references(name: str) -> None:
+def test_every_set_and_both_results_match_the_reference(name: str) -> None:
     vector = load(name)
     group = make_group(vector["group"])
     active_link, passive_link = linked_pair()
@@ -52,7 +52,7 @@ def test_every_set_and_both_results_are_the_references(name: str) -> None:
     assert active.digest.hex() == passive.digest.hex() == vector["union_sha256"]
 
 
-def test_the_committed_vectors_are_the_generators() -> None:
+def test_the_committed_vectors_match_the_generator() -> None:
     made = all_vectors()
     assert sorted(made) == FILES
     for name, vector in made.items():

@@ -1,8 +1,8 @@
-"""What a party sees, against the paper's simulators S_a and S_p, as far as it can be checked.
+"""The view of a party, against the paper's simulators S_a and S_p, as far as it can be checked.
 
-The simulators say that all a party receives looks like random elements, but for the sizes and for
-the intersection between steps 4 and 6. So: distinct elements, no element in two sets but there, no
-order that survives a shuffle, nothing in common between two runs.
+By the simulators, everything that a party receives looks like random elements, except for the sizes
+and the intersection between steps 4 and 6. So: elements are distinct, no element is in two sets
+except there, no order survives a shuffle, and two runs have nothing in common.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETS = {
 
 @dataclass(frozen=True)
 class Transcript:
-    """Every set on the line, as it was sent, and the secrets behind it."""
+    """Every set as it was sent, and the secrets behind it."""
 
     sets: dict[Step, Elements]
     headers: dict[Step, int]
@@ -58,7 +58,7 @@ class Transcript:
     passive: Keys
 
     def path(self, step: Step, ids: list[bytes]) -> Elements:
-        """What `ids` look like in the set of that step."""
+        """Return `ids` as they appear in the set of that step."""
         s, t = self.active, self.passive
         exponents: dict[Step, tuple[Exponent, ...]] = {
             Step.ACTIVE_FIRST_ROUND: (s.first,),
@@ -113,11 +113,11 @@ def common_elements(a: Elements, b: Elements) -> int:
 
 
 def correlation(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
-    """Spearman's: Pearson's of the ranks."""
+    """Spearman's correlation: Pearson's of the ranks."""
     return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
 
 
-def test_every_set_is_there_with_its_announced_size(transcript: Transcript) -> None:
+def test_every_set_is_sent_with_its_announced_size(transcript: Transcript) -> None:
     assert transcript.headers == SETS
     assert {step: len(elements) for step, elements in transcript.sets.items()} == SETS
 
@@ -127,11 +127,11 @@ def test_elements_of_a_set_are_distinct(transcript: Transcript) -> None:
         assert len(np.unique(elements, axis=0)) == len(elements), step
 
 
-def test_no_element_is_in_two_sets_but_where_algorithm_1_says_so(transcript: Transcript) -> None:
+def test_no_element_is_in_two_sets_except_where_algorithm_1_says_so(transcript: Transcript) -> None:
     for first, second in combinations(Step, 2):
         in_common = common_elements(transcript.sets[first], transcript.sets[second])
         if (first, second) == (Step.ACTIVE_FIRST_ROUND_BACK, Step.PASSIVE_FIRST_ROUND_BACK):
-            assert in_common == len(SHARED)  # the intersection's size: the leak that is admitted
+            assert in_common == len(SHARED)  # the size is revealed by design
         else:
             assert in_common == 0, (first, second)
 
@@ -144,7 +144,7 @@ def test_chunk_boundaries_depend_on_the_count_alone(transcript: Transcript) -> N
 
 @pytest.mark.parametrize("ids", [OURS, THEIRS], ids=["active", "passive"])
 def test_no_order_survives_a_shuffle(transcript: Transcript, ids: list[bytes]) -> None:
-    """Where each ID stands in each set, against its row and against every other set."""
+    """The index of each ID in each set, against its row and against every other set."""
     orders = {"rows": np.arange(len(ids))}
     for step, elements in transcript.sets.items():
         if "HASHING" in step.name:
@@ -160,21 +160,21 @@ def test_no_order_survives_a_shuffle(transcript: Transcript, ids: list[bytes]) -
 
 
 def test_in_order_sets_cannot_be_matched_to_the_union(transcript: Transcript) -> None:
-    """What the peer sees of step 11 and 12 is in row order, but links to nothing it has."""
+    """What the peer sees of steps 11 and 12 is in row order, but cannot be linked to the union."""
     for out in (Step.ACTIVE_HASHING, Step.PASSIVE_HASHING):
         for other in (Step.SECOND_ROUND, Step.SECOND_ROUND_BACK):
             assert common_elements(transcript.sets[out], transcript.sets[other]) == 0
 
 
-def test_two_runs_share_nothing(transcript: Transcript) -> None:
+def test_two_runs_have_nothing_in_common(transcript: Transcript) -> None:
     again = record_run()
     for first in Step:
         for second in Step:
             assert common_elements(transcript.sets[first], again.sets[second]) == 0
 
 
-def test_no_id_is_on_the_line_in_the_clear(transcript: Transcript) -> None:
+def test_no_id_is_sent_in_the_clear(transcript: Transcript) -> None:
     for elements in transcript.sets.values():
-        on_the_line = elements.tobytes()
+        sent = elements.tobytes()
         for identifier in (*OURS[:50], *SHARED[:50]):
-            assert identifier not in on_the_line
+            assert identifier not in sent

@@ -1,4 +1,4 @@
-"""Both parties of Algorithm 1, each as several branches, in one process."""
+"""Both parties of Algorithm 1, each with several branches, in one process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JoinedView:
-    """What the branches of a party have found, as if it had been alone."""
+    """The results of a party's branches, joined as those of a single process."""
 
     rank_of_own: npt.NDArray[np.int64]
     digest: bytes
@@ -44,30 +44,30 @@ class JoinedView:
 
 
 def joined(outcomes: Sequence[UnionView | FloristError]) -> JoinedView:
-    """All of these ended well."""
+    """Join the views of all branches, which must have succeeded."""
     for outcome in outcomes:
         if isinstance(outcome, FloristError):
             raise outcome
     views = [outcome for outcome in outcomes if isinstance(outcome, UnionView)]
     (sizes,) = {view.sizes for view in views}
-    hands = [view.rank_of_own.tolist() for view in views]
+    parts = [view.rank_of_own.tolist() for view in views]
     ranks: list[int] = []
     for branch, rows in blocks_dealt(sizes.own, len(views)):
-        ranks += hands[branch][:rows]
-        del hands[branch][:rows]
-    assert not any(hands)
+        ranks += parts[branch][:rows]
+        del parts[branch][:rows]
+    assert not any(parts)
     digest = b"".join(view.digest for view in views)
     return JoinedView(np.array(ranks, dtype=np.int64), digest, sizes)
 
 
 def dealt(ids: Sequence[bytes], count: int) -> list[list[bytes]]:
-    """The IDs of each branch."""
-    hands: list[list[bytes]] = [[] for _ in range(count)]
+    """Return the IDs of each branch."""
+    parts: list[list[bytes]] = [[] for _ in range(count)]
     start = 0
     for branch, rows in blocks_dealt(len(ids), count):
-        hands[branch] += ids[start : start + rows]
+        parts[branch] += ids[start : start + rows]
         start += rows
-    return hands
+    return parts
 
 
 def run_branches(
@@ -79,7 +79,7 @@ def run_branches(
     make_storage: Callable[[], Storage] = MemoryStorage,
     links: list[tuple[Link, Link]] | None = None,
 ) -> tuple[list[UnionView | FloristError], list[UnionView | FloristError]]:
-    """How each branch of the active party ended, and each of the passive party's."""
+    """Return how each branch of the active and of the passive party ended."""
     pairs = links or [linked_pair() for _ in range(count)]
 
     def start(pool: ThreadPoolExecutor, side: int) -> list[Callable[[], UnionView | FloristError]]:
@@ -107,8 +107,8 @@ def run_branches(
                     mailbox.fail(as_florist_error(error))
                 return error
 
-        hands = dealt(ids[side], count)
-        futures = [pool.submit(branch, number, hand) for number, hand in enumerate(hands)]
+        parts = dealt(ids[side], count)
+        futures = [pool.submit(branch, number, part) for number, part in enumerate(parts)]
         return [lambda future=future: future.result(timeout=100) for future in futures]  # type: ignore[misc]
 
     with ThreadPoolExecutor(2 * count) as pool:

@@ -1,4 +1,4 @@
-"""The union in the clear: what Algorithm 1 must give, computed the obvious way. For tests only."""
+"""The plaintext oracle of Algorithm 1: the union of two sets, computed the obvious way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class View(Protocol):
-    """As `UnionView`."""
+    """The part of `UnionView` that is compared."""
 
     @property
     def rank_of_own(self) -> npt.NDArray[np.int64]: ...
@@ -27,7 +27,7 @@ class View(Protocol):
 
 
 def ideal_sizes(own: Sequence[bytes], peer: Sequence[bytes]) -> Sizes:
-    """What a party may learn of the sizes."""
+    """Return the sizes that a party learns."""
     return Sizes(len(own), len(peer), len(set(own) | set(peer)))
 
 
@@ -37,7 +37,7 @@ def is_ideal(
     active: View,
     passive: View,
 ) -> bool:
-    """Whether both views are those of one bijection between the union and `0 … m-1`."""
+    """Return whether both views agree with one bijection from the union to `0 … m-1`."""
     rank_of: dict[bytes, int] = {}
     for ids, view in ((active_ids, active), (passive_ids, passive)):
         for identifier, rank in zip(ids, view.rank_of_own.tolist(), strict=True):

@@ -35,7 +35,7 @@ class Pair:
     passive: Outcome
 
     def views(self) -> tuple[UnionView, UnionView]:
-        """Both views of a run that must have ended well."""
+        """Return both views of a run that must have succeeded."""
         for outcome in (self.active, self.passive):
             if isinstance(outcome, FloristError):
                 raise outcome
@@ -52,7 +52,7 @@ def run_pair(
     keys: tuple[Keys, Keys] | None = None,
     executors: tuple[Executor, Executor] | None = None,
 ) -> Pair:
-    """Run both roles to their ends."""
+    """Run both roles to the end."""
     active_link, passive_link = links or linked_pair()
     active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
     active_executor, passive_executor = executors or (LocalExecutor(group), LocalExecutor(group))
@@ -80,6 +80,6 @@ def run_pair(
 
 
 def work_on(executor: Executor, ids: Sequence[bytes], keys: Keys, peer_size: int) -> UnionWork:
-    """A party's side of a union, in memory."""
+    """Return a party's side of a union, in memory."""
     hashed = executor.hashed([IdColumn.from_bytes(ids)])
     return UnionWork.in_memory(executor, keys, hashed, peer_size)

@@ -1,4 +1,4 @@
-"""A Ray cluster of several processes on this machine, for one file of tests."""
+"""A Ray cluster of several processes on this machine, for a test module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_cluster(cores: int) -> Iterator[None]:
-    """Executors made in this process use it."""
+    """Start a cluster, which executors in this process use."""
     assert ray_cluster.join("local", cores)
     try:
         yield
@@ -27,7 +27,7 @@ def local_cluster(cores: int) -> Iterator[None]:
 
 
 def worker_pids(above: int | None = None, kind: str = "ray::Worker") -> list[int]:
-    """Of the workers of the cluster that this process, or the one above them, has started."""
+    """Return the workers of the cluster that this process, or process `above`, has started."""
     return [
         process.pid
         for process in psutil.Process(above).children(recursive=True)
@@ -36,13 +36,13 @@ def worker_pids(above: int | None = None, kind: str = "ray::Worker") -> list[int
 
 
 def kill_a_worker(above: int | None = None, kind: str = "ray::Worker") -> None:
-    """As the kernel does when memory is short."""
+    """Kill a worker, as the kernel does when memory is short."""
     os.kill(worker_pids(above, kind)[0], signal.SIGKILL)
 
 
 @contextmanager
 def frozen_worker(above: int) -> Iterator[None]:
-    """One that takes jobs and does none; in the end it is killed."""
+    """Suspend a worker, so that it does not finish its jobs; kill it at the end."""
     pid = worker_pids(above)[0]
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -52,7 +52,7 @@ def frozen_worker(above: int) -> Iterator[None]:
 
 
 def object_store_holds(wanted: bytes) -> bool:
-    """Whether these bytes are anywhere in the shared memory of our cluster's objects."""
+    """Return whether these bytes are anywhere in the shared memory of the object store."""
     found = False
     for process in psutil.Process().children(recursive=True):
         for file in Path(f"/proc/{process.pid}/fd").glob("*"):

@@ -1,4 +1,4 @@
-"""One party's side of a union that can be attempted again, as after a cut line or a kill."""
+"""One party's side of a union that can be attempted again, after an interruption or a kill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from florist.common.storage.files import Storage
     from florist.common.transport.channel import Link
 
-#: The steps that exchanges begin with, and how many exponentiations one takes of each party's IDs.
+#: The first step of each exchange.
 EXCHANGES = (
     Step.ACTIVE_FIRST_ROUND,
     Step.PASSIVE_FIRST_ROUND,
@@ -46,7 +46,7 @@ class CountingGroup:
     inner: Group
     raised: int = 0
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the group has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the group
         return getattr(self.inner, name)
 
     def power(self, elements: Elements, exponent: Exponent) -> Elements:
@@ -56,7 +56,7 @@ class CountingGroup:
 
 @dataclass
 class Side:
-    """A party with its storage, and what it has in memory."""
+    """A party with its storage and the secrets in its memory."""
 
     role: RoleName
     group: CountingGroup
@@ -64,11 +64,11 @@ class Side:
     storage: Storage
     secrets: UnionSecrets | None = None
     room: int = UNLIMITED
-    #: Exchanges that the last attempt did not do again.
+    #: Exchanges that the last attempt skipped.
     done: frozenset[Step] = field(default_factory=frozenset)
 
     def attempt(self, link: Link) -> Outcome:
-        """Open the union and take part, from where both are."""
+        """Open the union and run it from where both parties can resume."""
         self.group.raised = 0
         try:
             journal = self.journal()
@@ -89,7 +89,7 @@ class Side:
         return Journal(self.storage, self.group.width, b"\1")
 
     def die(self) -> None:
-        """As a process that is killed: what was in memory is gone."""
+        """Lose what is in memory, as a killed process does."""
         self.secrets = None
 
 
@@ -98,7 +98,7 @@ def attempt_both(
     passive: Side,
     wrap: Callable[[Link, Link], tuple[Link, Link]] = lambda a, p: (a, p),
 ) -> Pair:
-    """One attempt of both, over a new link each time."""
+    """Run one attempt of both parties, over a new link."""
     links = wrap(*linked_pair(grace=0.05))
     with ThreadPoolExecutor(2) as both:
         runs = [

@@ -1,4 +1,4 @@
-"""StoredRanks in the union, found by sorted streams, against a look-up in whole arrays."""
+"""Ranks in the union, found by sorted streams, against a lookup in whole arrays."""
 
 from __future__ import annotations
 
