@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.psu import ROLES, run_both
-from florist.cli.ports import free_port
+from florist.common.core.ports import free_port
 from florist.experiments.sample_data import IdSample
 
 CURVES = {"curve25519": "CURVE_25519", "elligator2": "CURVE_25519_ELLIGATOR2"}

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from florist.cli.init import Names, write_first_files
-from florist.cli.ports import free_port
+from florist.common.core.ports import free_port
 from florist.common.groups import make_group
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.session.run_directory import RunDirectory

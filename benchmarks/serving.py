@@ -37,8 +37,8 @@ import torch
 
 from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
-from florist.cli.ports import free_port
 from florist.common.bundle.loading import load_bundle
+from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.data.raw_table import convert_features
 from florist.common.data.table_reader import read_whole_table

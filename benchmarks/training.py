@@ -41,7 +41,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from florist.active_party.role import ACTIVE
 from florist.cli.init import Names, write_first_files
-from florist.cli.ports import free_port
+from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.core.release import RELEASE
 from florist.common.data.id_check import fingerprint

@@ -1,4 +1,4 @@
-"""How the commands speak: bars and colours on a terminal, plain or JSON lines otherwise."""
+"""Logs and progress of the commands: bars on a terminal, text or JSON lines otherwise."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.logging import RichHandler
-
-from florist.cli.progress_display import BarProgress, LineProgress
-
 if TYPE_CHECKING:
     from florist.common.core.errors import FloristError
     from florist.common.core.progress import Progress
 
 log = logging.getLogger("florist")
 
-#: Attributes that the progress and the stages attach to log records, for the JSON form.
+#: Attributes of log records that JSON lines include.
 EVENT_FIELDS = (
     *("event", "step", "done", "total", "per_second", "seconds"),
     *("error", "exit_code", "origin"),
@@ -28,7 +23,7 @@ EVENT_FIELDS = (
 
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """The format of log lines."""
 
     auto = "auto"
     text = "text"
@@ -36,7 +31,12 @@ class LogFormat(StrEnum):
 
 
 def set_up_output(log_format: LogFormat, *, verbose: bool) -> Progress:
-    """Send logs and progress to standard error in the form asked for."""
+    """Send logs to standard error in this format; return where progress is to be reported."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.logging import RichHandler  # noqa: PLC0415
+
+    from florist.cli.progress_display import BarProgress, LineProgress  # noqa: PLC0415
+
     console = Console(stderr=True)
     live = log_format is LogFormat.auto and console.is_terminal
     handler: logging.Handler
@@ -57,7 +57,7 @@ def set_up_output(log_format: LogFormat, *, verbose: bool) -> Progress:
 
 
 def report_error(error: FloristError) -> None:
-    """One line that says what happened, one that says what to do."""
+    """Log what happened, and on a second line what to do."""
     log.error(
         "%s",
         error.reason,
@@ -73,7 +73,7 @@ def report_error(error: FloristError) -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object per line."""
+    """Writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {

@@ -1,25 +1,26 @@
-"""`florist demo`: two parties as two real processes over mutual TLS on this machine."""
+"""`florist demo`: two parties as two processes on this machine, connected by mutual TLS."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
-from typing import IO, get_args
+from typing import IO, TYPE_CHECKING, get_args
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from florist.cli.audit import describe_audit, load_audit
+from florist.api.audit import load_audit
+from florist.api.runs import load_run
+from florist.cli.audit import describe_audit
 from florist.cli.init import Names, write_first_files
-from florist.cli.ports import free_port
 from florist.cli.show import describe_training
 from florist.common.core.errors import InternalError, PeerLost
+from florist.common.core.ports import free_port
 from florist.common.core.roles import RoleName
 from florist.common.data.table_ids import IdReader
 from florist.common.data.table_reader import read_whole_table
@@ -30,24 +31,28 @@ from florist.experiments.demo_baselines import Comparison, compare
 from florist.experiments.sample_data import ClickSample
 from florist.experiments.truth import true_figures
 
-#: Seconds that a party may take, far above what the demo needs.
+if TYPE_CHECKING:
+    from florist.api.runs import RunResult
+    from florist.common.evaluation.metrics import Scores
+
+#: Seconds after which a party counts as stuck; the demo needs far fewer.
 TIME_LIMIT = 900
 
 NAMES = Names(active="bank", passive="telco")
 
 
 def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
-    """Set up a fresh pair of parties in `directory`, run both, show what each learned."""
+    """Set up two parties in `directory`, run both, and show what each one learned."""
     shutil.rmtree(directory, ignore_errors=True)
     console.rule("Two organisations, two processes, one model on the union of their people")
     address = f"127.0.0.1:{free_port()}"
     write_first_files(directory, NAMES, address, sample)
     _, who = sample.data()
     console.print(
-        f"The {NAMES.active} has {len(who.active):,} people and who of them clicked, the "
-        f"{NAMES.passive} {len(who.passive):,} people and 39 columns about them. "
-        f"{len(who.shared):,} are in both, and neither may learn who.\n"
-        f"Files: {directory}. Each party is a process of its own; they meet over mutual TLS at "
+        f"The {NAMES.active} has {len(who.active):,} people and knows who of them clicked. The "
+        f"{NAMES.passive} has {len(who.passive):,} people and 39 columns about them. "
+        f"{len(who.shared):,} people are in both tables, and neither party may learn who.\n"
+        f"Files: {directory}. Each party is a process of its own; they connect by mutual TLS at "
         f"{address}.\n"
     )
     _run_both(directory, console)
@@ -55,30 +60,28 @@ def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
         role: RunDirectory(load_config(directory / f"{role}.yml").run_directory)
         for role in get_args(RoleName)
     }
+    active = load_run(runs["active"].path)
     _show_alignment(
         directory, runs["active"].load_alignment(), runs["passive"].load_alignment(), console
     )
     console.rule("The model")
-    describe_training(runs["active"].training, console)
+    describe_training(active.history, runs["active"].training, console)
     console.print(
-        "\nBeside it, on the same people, what only a simulation can have (half a minute) …"
+        "\nFor comparison, baselines on the same people, which only a simulation can have "
+        "(takes half a minute) …"
     )
     _show_comparison(compare(directory, sample, runs["active"]), console)
-    console.rule("What a curious peer could tell")
+    console.rule("What a curious peer could infer")
     for name, run in zip((NAMES.active, NAMES.passive), runs.values(), strict=True):
-        console.print(f"The {name} attacked what it sent, as the other could:")
+        console.print(f"The {name} attacked what it sent, as its peer could:")
         record = load_audit(run)
         describe_audit(record, record.last, console)
-    console.rule("What it is worth, estimated without knowing who is shared")
-    _show_evaluation(runs, sample, console)
-    console.rule("A prediction, served")
+    console.rule("The quality of the model, estimated without knowing who is shared")
+    _show_evaluation(active, true_figures(runs, sample), console)
+    console.rule("A served prediction")
     _show_served(directory, console)
-    reports = (folder / "report.html" for run in runs.values() for folder in _results(run))
+    reports = (report for run in runs.values() for report in load_run(run.path).reports)
     console.print(f"Reports: {', '.join(map(str, reports))}")
-
-
-def _results(run: RunDirectory) -> tuple[Path, Path]:
-    return run.training, run.evaluation
 
 
 def _run_both(directory: Path, console: Console) -> None:
@@ -97,7 +100,7 @@ def _run_both(directory: Path, console: Console) -> None:
 def _start(
     role: str, directory: Path, console: Console, stack: ExitStack, stage: str = "all"
 ) -> subprocess.Popen[str]:
-    """Start one party; its lines appear under its role, and it never outlives the demo."""
+    """Start one party; its log is printed with its role, and it never outlives the demo."""
     command = [sys.executable, "-m", "florist.cli.party", "--role", role, "--stage", stage]
     command += ["--config", str(directory / f"{role}.yml"), "--log-format", "text"]
     party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
@@ -128,25 +131,25 @@ def _end(party: subprocess.Popen[str]) -> None:
 def _show_alignment(
     directory: Path, active: Alignment, passive: Alignment, console: Console
 ) -> None:
-    """What each side learned, what it did not, and, since the demo knows, the truth."""
+    """Show what each party learned and what it did not, and check it against the truth."""
     console.print()
-    learned = Table(title="What each side learned of the other's people")
+    learned = Table(title="What each party learned about the other's people")
     for heading in ("", NAMES.active, NAMES.passive):
         learned.add_column(heading, justify="left" if not heading else "right")
     a, p = active.summary, passive.summary
     for fact, ours, theirs in (
-        ("its own people, each with its UID", a.rows, p.rows),
-        ("the other's number of people", a.peer_size, p.peer_size),
-        ("people in the union", a.union_size, p.union_size),
-        ("people in both: how many", a.shared_size, p.shared_size),
-        ("people in both: who", None, None),
+        ("own people, each with its UID", a.rows, p.rows),
+        ("number of the other's people", a.peer_size, p.peer_size),
+        ("number of people in the union", a.union_size, p.union_size),
+        ("number of people in both tables", a.shared_size, p.shared_size),
+        ("who is in both tables", None, None),
         ("the other's IDs", None, None),
     ):
         learned.add_row(fact, *("nothing" if n is None else f"{n:,}" for n in (ours, theirs)))
     console.print(learned)
-    mapping = Table(title=f"The {NAMES.active}'s own mapping, first rows (it has no other)")
+    mapping = Table(title=f"First rows of the {NAMES.active}'s own mapping, the only one it has")
     mapping.add_column("person")
-    mapping.add_column("place in the union", justify="right")
+    mapping.add_column("rank in the union", justify="right")
     people = {"active": _people(directory, "active"), "passive": _people(directory, "passive")}
     for identifier, rank in zip(people["active"][:4], active.rank_of_row.tolist(), strict=False):
         mapping.add_row(identifier.decode(), f"{rank:,}")
@@ -163,24 +166,24 @@ def _people(directory: Path, role: str) -> list[bytes]:
 def _check_truth(
     people: dict[str, list[bytes]], alignments: dict[str, Alignment], console: Console
 ) -> None:
-    """With both sides' files in hand, which no party has: is the union the right one?"""
-    places: dict[bytes, int] = {}
+    """Check the union against both parties' files, which no party has."""
+    ranks: dict[bytes, int] = {}
     agree = True
     for role, ids in people.items():
         for identifier, rank in zip(ids, alignments[role].rank_of_row.tolist(), strict=True):
-            agree &= places.setdefault(identifier, rank) == rank
+            agree &= ranks.setdefault(identifier, rank) == rank
     union = np.arange(alignments["active"].summary.union_size)
-    if not (agree and np.array_equal(np.sort(list(places.values())), union)):
-        raise InternalError("the demo's union is not the true one")
+    if not (agree and np.array_equal(np.sort(list(ranks.values())), union)):
+        raise InternalError("the demo's union is wrong")
     console.print(
-        "[green]✓[/] Checked with both files in hand, as no party can: equal people have equal "
-        "UIDs, different people different ones, and the union has no gap.\n"
+        "[green]✓[/] Checked with both files, as no party can: equal people have equal UIDs, "
+        "different people have different UIDs, and the union has no gaps.\n"
     )
 
 
 def _show_comparison(rows: list[Comparison], console: Console) -> None:
-    table = Table(title="Test figures")
-    table.add_column("trained as")
+    table = Table(title="Test metrics")
+    table.add_column("training")
     table.add_column("people with real features and label", justify="right")
     table.add_column("AUC", justify="right")
     table.add_column("ACE", justify="right")
@@ -189,36 +192,34 @@ def _show_comparison(rows: list[Comparison], console: Console) -> None:
     console.print(table)
 
 
-def _show_evaluation(
-    runs: dict[RoleName, RunDirectory], sample: ClickSample, console: Console
-) -> None:
-    """Both parties' estimate, and beside it, since the demo knows, the truth."""
-    found = json.loads((runs["active"].evaluation / "evaluation.json").read_text(encoding="utf-8"))
-    truth = true_figures(runs, sample)
-    sizes = found["sizes"]
+def _show_evaluation(run: RunResult, truth: Scores, console: Console) -> None:
+    """Show the parties' estimate next to the truth, which only the demo knows."""
+    evaluation = run.evaluation
+    assert evaluation is not None
+    sizes = evaluation.sizes
     console.print(
-        f"Other people, {sizes['table']:,} of the {NAMES.active}'s, of whom {found['scored']:,} "
-        f"were scored: {sizes['shared']:,} by their real features, the rest by those of others. "
-        "Nobody knows who."
+        f"The {NAMES.active} has {sizes.rows:,} other people for evaluation, of whom "
+        f"{evaluation.scored:,} were scored: {sizes.shared:,} with their real features, the others "
+        "with somebody else's. Neither party knows which."
     )
     table = Table(title="Evaluation")
-    for heading in ("", "estimate", "95 % interval", "truth, which only the demo has"):
+    for heading in ("", "estimate", "95% interval", "truth (known only to the demo)"):
         table.add_column(heading, justify="left" if not heading else "right")
-    for key, (name, _) in METRICS.items():
-        estimate = found["estimates"][key]
+    for estimate in evaluation.estimates:
+        name, _ = METRICS[estimate.metric]
         table.add_row(
             name,
-            f"{estimate['value']:.4f}",
-            f"{estimate['low']:.4f} to {estimate['high']:.4f}",
-            f"{getattr(truth, key):.4f}",
+            f"{estimate.value:.4f}",
+            f"{estimate.low:.4f} to {estimate.high:.4f}",
+            f"{getattr(truth, estimate.metric):.4f}",
         )
     console.print(table)
-    if found["warning"]:
-        console.print(f"[yellow]Warning:[/] {found['warning']}.")
+    if evaluation.warning:
+        console.print(f"[yellow]Warning:[/] {evaluation.warning}.")
 
 
 def _show_served(directory: Path, console: Console) -> None:
-    """Some of the passive party's people, by a served model: their IDs do not leave this side."""
+    """Predict some of the passive party's people; their IDs do not leave that party."""
     from florist.passive_party.serving import PredictionClient  # noqa: PLC0415 - loads torch
 
     config = load_config(directory / "passive.yml")
@@ -231,7 +232,9 @@ def _show_served(directory: Path, console: Console) -> None:
         served = client.predict(rows.columns.slice(0, 3))
         active.terminate()
         active.wait(timeout=TIME_LIMIT)
-    table = Table(title=f"Asked by the {NAMES.passive}; the {NAMES.active} does not know of whom")
+    table = Table(
+        title=f"Requested by the {NAMES.passive}; the {NAMES.active} does not learn for whom"
+    )
     table.add_column("person")
     table.add_column("probability of a click", justify="right")
     for identifier, probability in zip(rows.ids, served.tolist(), strict=False):

@@ -1,4 +1,4 @@
-"""`florist experiments`: the paper's tables and figures, measured again, and our own choice."""
+"""`florist experiments`: reproduce the paper, and measure the choice of the defaults."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from florist.cli.console import LogFormat, set_up_output
-from florist.common.settings.data import Table as TableFile
-from florist.experiments.claims import check_all
-from florist.experiments.recipes import RECIPES, SCALES, all_conditions, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterable
 
+    from rich.table import Table
+
+    from florist.experiments.grid import Failure
     from florist.experiments.paper_results import Results
-    from florist.experiments.recipes import Recipe
+    from florist.experiments.reproduction import Reproduction
 
 app = typer.Typer(
-    no_args_is_help=True, help="Measure again what the paper reports, and show both side by side."
+    no_args_is_help=True, help="Reproduce the paper's experiments and compare the results."
 )
 
 
@@ -37,112 +34,114 @@ class ScaleName(StrEnum):
 
 @app.command("list")
 def list_recipes() -> None:
-    """Name the recipes: one for each table and figure of the paper that holds measurements."""
+    """List the recipes: one for each table and figure of the paper that shows measurements."""
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - keeps --help fast
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from florist.experiments.recipes import RECIPES, SCALES, count_trials  # noqa: PLC0415
+
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("recipe", "in the paper", "shows"):
         table.add_column(heading, no_wrap=heading == "recipe")
     table.add_column("trials", justify="right")
     for recipe in RECIPES.values():
-        table.add_row(recipe.name, recipe.source, recipe.shows, _trials([recipe]))
+        table.add_row(recipe.name, recipe.source, recipe.shows, count_trials([recipe]))
     table.add_section()
-    table.add_row("all", "", "what several need, once", _trials(RECIPES.values()))
-    table.caption = "trials at the scales " + ", ".join(SCALES)
-    Console().print(table)
-
-
-def _trials(recipes: Collection[Recipe]) -> str:
-    return ", ".join(
-        str(scale.seeds * len(all_conditions(recipes, scale))) for scale in SCALES.values()
+    table.add_row(
+        "all", "", "all of the above; shared trials run once", count_trials(RECIPES.values())
     )
+    table.caption = "trials at scale " + ", ".join(SCALES)
+    Console().print(table)
 
 
 @app.command()
 def paper(
     recipe: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A recipe of `florist experiments list`, again for more; all unless given."
-        ),
+        typer.Option(help="A recipe of `florist experiments list`; repeatable. Default: all."),
     ] = None,
     scale: Annotated[
         ScaleName,
-        typer.Option(help="small: half an hour on two cores; paper: its sizes, days of computing."),
+        typer.Option(help="small: half an hour on two cores; paper: full size, takes days."),
     ] = ScaleName.small,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="criteo=FILE or avazu=FILE, again for both: Kaggle's training file or rows of it. "
-            "What is not given is made up."
+            help="criteo=FILE or avazu=FILE: Kaggle's training file, or a sample of its rows; "
+            "repeatable. Default: generated data."
         ),
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder of the report and all results.")] = Path(
+    output: Annotated[Path, typer.Option(help="Folder for the report and all results.")] = Path(
         "paper-experiments"
     ),
-    jobs: Annotated[int, typer.Option(min=0, help="Trials at once; 0: one per core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Parallel trials; 0: one per core.")] = 0,
 ) -> None:
-    """Measure the paper's tables and figures again: report.html, plots and all numbers.
+    """Reproduce the paper's tables and figures: writes report.html, plots and all numbers.
 
-    Started again, it runs only what is not there yet.
+    If the command is interrupted, run it again to resume.
     """
-    from florist.experiments.reproduction import (  # noqa: PLC0415 - loads torch
-        parse_files,
-        reproduce,
-    )
+    from florist.experiments.recipes import SCALES, chosen  # noqa: PLC0415 - keeps --help fast
+    from florist.experiments.reproduction import parse_files, reproduce  # noqa: PLC0415
 
     progress = set_up_output(LogFormat.auto, verbose=False)
     recipes, files = chosen(recipe or []), parse_files(data or [])
     workers = jobs or len(os.sched_getaffinity(0))
-    outcome = reproduce(recipes, scale.value, files, output, workers, progress)
+    print_reproduction(reproduce(recipes, SCALES[scale], files, output, workers, progress))
+
+
+def print_reproduction(outcome: Reproduction) -> None:
+    """Print which of the paper's conclusions hold, the report's path and the failed trials.
+
+    Raises:
+        typer.Exit: some trials failed.
+    """
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
     console = Console()
     console.print(_claims(outcome.study.results))
-    for failure in outcome.failures:
-        console.print(f"✗ {failure}", style="red", markup=False)
     console.print(f"Report: {outcome.report}")
-    if outcome.failures:
-        raise typer.Exit(1)
+    _exit_with(outcome.failures)
 
 
 @app.command("default")
 def choice_of_default(
     data: Annotated[
         Path | None,
-        typer.Option(help="Criteo's training file or rows of it; else people are made up."),
+        typer.Option(help="Criteo's training file, or a sample of its rows; default: generated."),
     ] = None,
-    output: Annotated[Path, typer.Option(help="Folder of the tables and all results.")] = Path(
+    output: Annotated[Path, typer.Option(help="Folder for the tables and all results.")] = Path(
         "default-experiments"
     ),
-    jobs: Annotated[int, typer.Option(min=0, help="Trials at once; 0: one per core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Parallel trials; 0: one per core.")] = 0,
 ) -> None:
-    """Measure what the choice of the defaults rests on: utility against the strongest attack.
+    """Measure what the choice of the defaults is based on: utility against the strongest attack.
 
-    Takes hours on two cores; started again, it runs only what is not there yet.
+    Takes hours on two cores. If the command is interrupted, run it again to resume.
     """
-    from florist.experiments import front  # noqa: PLC0415 - loads torch
-    from florist.experiments.people import Generated, PeopleSettings  # noqa: PLC0415
-    from florist.experiments.trial import Audit  # noqa: PLC0415
+    from florist.experiments.default_study import study_defaults  # noqa: PLC0415 - loads torch
 
     progress = set_up_output(LogFormat.auto, verbose=False)
-    settings = (
-        PeopleSettings(generated=Generated(people=120_000))
-        if data is None
-        else PeopleSettings(table=TableFile.model_validate({"path": data, "format": "criteo"}))
-    )
-    workers = jobs or len(os.sched_getaffinity(0))
-    study = front.Study(settings, output / "trials", workers, progress)
-    rows = study.rows(Audit(samples=100))
-    text = front.as_markdown(rows)
-    (output / "front.md").write_text(text, encoding="utf-8")
-    for ratio in front.RATIOS:
-        front.draw(rows, ratio, output / f"front-{ratio:g}.png")
-    console = Console()
-    console.print(text, markup=False)
-    for failure in study.failures:
-        console.print(f"✗ {failure}", style="red", markup=False)
-    if study.failures:
+    text, failures = study_defaults(data, output, jobs or len(os.sched_getaffinity(0)), progress)
+    typer.echo(text)
+    _exit_with(failures)
+
+
+def _exit_with(failures: Iterable[Failure]) -> None:
+    """Print failed trials; exit with code 1 if there are any."""
+    failed = [f"✗ {failure}" for failure in failures]
+    for line in failed:
+        typer.secho(line, fg="red")
+    if failed:
         raise typer.Exit(1)
 
 
 def _claims(results: Results) -> Table:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - keeps --help fast
+    from rich.table import Table  # noqa: PLC0415
+
+    from florist.experiments.claims import check_all  # noqa: PLC0415
+
     table = Table(title="The paper's conclusions", box=SIMPLE_HEAD)
     for heading in ("", "data", "conclusion", "measured"):
         table.add_column(heading)

@@ -1,4 +1,4 @@
-"""`florist health`: ask a running party how it is, for supervisors and container engines."""
+"""The health check of `florist health`, for supervisors and container engines."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from florist.common.settings.loader import load_config
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Seconds for the answer; longer counts as none.
-PATIENCE = 5.0
-#: Characters of an answer that are shown.
+#: Seconds to wait for the answer.
+TIMEOUT = 5.0
+#: Characters of the answer that are shown.
 LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether all is well, and what was said or is to be done."""
+    """Whether a party is healthy, and its answer or the problem."""
 
-    is_well: bool
-    words: str
+    is_healthy: bool
+    message: str
 
 
-def ask(config_path: Path, path: str) -> Health:
-    """Ask at `path` of the party's `observability.address`. Whatever is wrong, it is not well."""
+def check_health(config_path: Path, path: str) -> Health:
+    """Ask the party at its `observability.address`; any problem counts as unhealthy."""
     try:
         address = load_config(config_path).observability.address
     except ConfigurationError as error:
@@ -38,23 +38,23 @@ def ask(config_path: Path, path: str) -> Health:
     if address is None:
         return Health(
             False,
-            f"{config_path}: observability.address is null, so there is nobody to ask; set it",
+            f"{config_path}: observability.address is null, so health cannot be checked; set it",
         )
     host, port = split_address(address)
-    connection = HTTPConnection(_reachable(host), port, timeout=PATIENCE)
+    connection = HTTPConnection(_reachable(host), port, timeout=TIMEOUT)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        words = answer.read(LIMIT).decode(errors="replace")
+        text = answer.read(LIMIT).decode(errors="replace")
     except (OSError, HTTPException) as error:
         return Health(False, f"no answer from {address}: {error}")
     finally:
         connection.close()
-    return Health(answer.status == 200, printable(words, LIMIT))
+    return Health(answer.status == 200, printable(text, LIMIT))
 
 
 def _reachable(host: str) -> str:
-    """Where a party that listens at `host` is found on this machine."""
+    """Return the address at which a party that listens at `host` is reachable locally."""
     try:
         found = ip_address(host)
     except ValueError:

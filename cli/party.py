@@ -1,4 +1,4 @@
-"""`florist-party`: one organisation's side of a run."""
+"""`florist-party`: run one organisation's side of a run."""
 
 from __future__ import annotations
 
@@ -8,38 +8,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from florist.active_party.role import ACTIVE
 from florist.cli.console import LogFormat, log, report_error, set_up_output
-from florist.cli.show import describe, describe_evaluation, describe_training
-from florist.cli.stop_signals import stop_signals
+from florist.cli.version import VersionOption
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
-from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import StageName, StageOptions
-from florist.common.settings.loader import load_config
-from florist.common.stages.run_stages import StageChoice, run_stages
-from florist.passive_party.role import PASSIVE
+from florist.common.session.stage_state import StageChoice, StageOptions
 
 if TYPE_CHECKING:
     from florist.common.core.progress import Progress
+    from florist.common.session.stage_state import StageName
 
 
 class RoleOption(StrEnum):
-    """Which side this is."""
+    """The side that this party takes."""
 
     active = "active"
     passive = "passive"
 
 
-ROLES = {RoleOption.active: ACTIVE, RoleOption.passive: PASSIVE}
-
 EPILOG = """
-[bold]A first run[/bold]: `florist init`, then in two terminals
+[bold]First run[/bold]: `florist init`, then in two terminals
 `florist-party --role active --config active.yml` and
-`florist-party --role passive --config passive.yml`; either may start first.
+`florist-party --role passive --config passive.yml`, in either order.
 
 [bold]Exit codes[/bold]: 0 finished · 2 this party's configuration, data, or the agreement ·
-3 the peer cannot be reached, refuses, or is lost · 4 the peer broke the protocol ·
-5 the peer stopped and said why · 6 our own audit policy · 70 a bug ·
+3 the peer cannot be reached, refuses, or is lost · 4 the peer violated the protocol ·
+5 the peer stopped and gave its reason · 6 this party's audit policy · 70 a bug ·
 130 stopped by the operator.
 """
 
@@ -50,7 +43,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 def party(
     role: Annotated[
         RoleOption,
-        typer.Option(help="active: has the labels, listens. passive: has features, dials."),
+        typer.Option(help="active: has the labels, listens. passive: has features, connects."),
     ],
     config: Annotated[
         Path, typer.Option(help="This party's YAML file; `florist init` writes a commented one.")
@@ -58,36 +51,40 @@ def party(
     stage: Annotated[
         StageChoice,
         typer.Option(
-            help="align: the private set union. train: the model, on the union. evaluate: what it "
-            "is worth, without knowing who is shared. all: these, without what is finished "
-            "already. serve: predictions with the trained model, until "
-            "stopped; at the passive party an HTTP service for its own applications."
+            help="align: compute the private set union. train: train the model on the union. "
+            "evaluate: estimate the model's metrics without knowing who is shared. "
+            "all: these three, skipping finished stages. serve: serve predictions with the trained "
+            "model until stopped; the passive party offers an HTTP service to its own applications."
         ),
     ] = "all",
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Begin anew: replace what is finished or begun; on both sides."
+            "--force", help="Start over and replace existing results; required on both sides."
         ),
     ] = False,
     log_format: Annotated[
-        LogFormat, typer.Option(help="auto: bars on a terminal, text lines elsewhere.")
+        LogFormat, typer.Option(help="auto: progress bars on a terminal, otherwise text lines.")
     ] = LogFormat.auto,
-    verbose: Annotated[bool, typer.Option("--verbose", help="More log lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     insecure_plaintext: Annotated[
         bool,
         typer.Option(
             "--insecure-plaintext",
-            help="No TLS, no check of who the peer is: for tests on one machine only.",
+            help="No TLS and no check of the peer's identity: for tests on one machine only.",
         ),
     ] = False,
+    version: VersionOption = False,
 ) -> None:
     """Run one party of a two-party run.
 
-    Both organisations start this program, one with each role, and meet over mutually authenticated
-    TLS. They learn the number of people in the union and in each set, and the place of their OWN
-    people in the union; neither learns which of its people the other also has.
+    Both organisations start this program, each with its own role, and connect over mutually
+    authenticated TLS. They learn the size of the union and of each set, and the ranks of their OWN
+    people in the union. Neither learns which of its people the other also has.
     """
+    del version
+    from florist.cli.stop_signals import stop_signals  # noqa: PLC0415 - keeps --help fast
+
     progress = set_up_output(log_format, verbose=verbose)
     options = StageOptions(plaintext=insecure_plaintext, force=force)
     with stop_signals():
@@ -98,10 +95,14 @@ def party(
 def run(
     role: RoleOption, stage: StageChoice, config: Path, options: StageOptions, progress: Progress
 ) -> int:
-    """Run the stages asked for; report what ends them; return the exit code."""
+    """Run the stages, report the error that ended them, if any, and return the exit code."""
+    from florist.api.party import ROLES  # noqa: PLC0415 - keeps --help fast
+    from florist.common.settings.loader import load_config  # noqa: PLC0415
+    from florist.common.stages.run_stages import run_stages  # noqa: PLC0415
+
     try:
         settings = load_config(config)
-        run_stages(ROLES[role], settings, stage, options, progress, on_complete=_describe)
+        run_stages(ROLES[role.value], settings, stage, options, progress, on_complete=_describe)
     except (FloristError, KeyboardInterrupt) as error:
         reported = as_florist_error(error)
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is reported as one
@@ -115,17 +116,16 @@ def run(
 
 def _describe(stage: StageName, result: Path) -> None:
     """Print the result of a stage."""
-    match stage:
-        case "align":
-            describe(RunDirectory(result.parent).load_alignment().summary)
-        case "train":
-            describe_training(result)
-        case "evaluate":
-            describe_evaluation(result)
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
+    from florist.cli.show import describe_stage  # noqa: PLC0415
+    from florist.common.session.run_directory import RunDirectory  # noqa: PLC0415
+
+    describe_stage(RunDirectory(result.parent), stage, Console())
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command."""
     app()
 
 

@@ -1,38 +1,60 @@
-"""What a finished run holds, for people."""
+"""Tables that describe the results of a run."""
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 
-from florist.common.core.errors import ConfigurationError
+from florist.api.runs import epoch_metrics, load_evaluation, load_history
 from florist.common.evaluation.metric_names import METRICS
+from florist.common.session.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from rich.console import Console
+
+    from florist.api.records import Records
+    from florist.api.runs import EpochMetrics, EvaluationResult, RunResult
     from florist.common.session.run_directory import AlignmentSummary
 
 
-def describe(summary: AlignmentSummary, console: Console | None = None) -> None:
-    """Print an alignment: what this party now knows, and what it does not."""
-    out = console or Console()
+def describe_stage(runs: RunDirectory, stage: str, out: Console) -> None:
+    """Print the result of a stage that has just finished."""
+    if stage == "align":
+        describe_alignment(runs.load_summary(), out)
+    elif stage == "train":
+        describe_training(epoch_metrics(load_history(runs)), runs.training, out)
+    elif stage == "evaluate":
+        evaluation = load_evaluation(runs)
+        assert evaluation is not None
+        describe_evaluation(evaluation, runs.evaluation, out)
+
+
+def describe_run(run: RunResult, out: Console) -> None:
+    """Print the results of all finished stages."""
+    runs = RunDirectory(run.path)
+    describe_alignment(run.alignment, out)
+    if run.history:
+        describe_training(run.history, runs.training, out)
+    if run.evaluation is not None:
+        describe_evaluation(run.evaluation, runs.evaluation, out)
+
+
+def describe_alignment(summary: AlignmentSummary, out: Console) -> None:
+    """Print what this party learned from the alignment, and what it did not."""
     table = Table(title=f"Alignment of {summary.party} ({summary.role}) with {summary.peer}")
-    table.add_column("fact")
+    table.add_column("")
     table.add_column("value", justify="right")
     padded = " (padded with dummies)" if summary.own_dummies else ""
-    for fact, value in (
-        ("rows of our table, each with its place in the union", f"{summary.rows:,}"),
+    for name, value in (
+        ("rows of our table, each with its rank in the union", f"{summary.rows:,}"),
         (f"our set{padded}", f"{summary.own_size:,}"),
-        (f"{summary.peer}'s set, as it announced it", f"{summary.peer_size:,}"),
+        (f"{summary.peer}'s set, as announced by {summary.peer}", f"{summary.peer_size:,}"),
         ("union", f"{summary.union_size:,}"),
-        ("in both sets: how many, not who", f"{summary.shared_size:,}"),
-        ("union, SHA-256", summary.union_sha256[:16] + "…"),
+        ("in both sets (the number only, not who)", f"{summary.shared_size:,}"),
+        ("SHA-256 of the union", summary.union_sha256[:16] + "…"),
         ("group, engine", f"{summary.agreement['group']}, {summary.engine}"),
         ("seconds", ", ".join(f"{part} {s:g}" for part, s in summary.seconds.items())),
         (
@@ -41,67 +63,41 @@ def describe(summary: AlignmentSummary, console: Console | None = None) -> None:
         ),
         ("finished", summary.finished_at),
     ):
-        table.add_row(fact, value)
+        table.add_row(name, value)
     out.print(table)
     out.print(
-        f"{summary.party} does not know which of its people are also {summary.peer}'s, "
-        "nor anything of the others."
+        f"{summary.party} does not know which of its people {summary.peer} also has, and learned "
+        "nothing about other people."
     )
 
 
-def describe_evaluation(folder: Path, console: Console | None = None) -> None:
-    """Print an evaluation: the estimates, how vague they are, and where its report is."""
-    with _told_if_damaged(folder / "evaluation.json") as text:
-        _describe_evaluation(json.loads(text), folder, console or Console())
-
-
-def _describe_evaluation(facts: dict[str, Any], folder: Path, out: Console) -> None:
-    sizes, estimates = facts["sizes"], facts["estimates"]
-    if estimates is None:
-        out.print("Evaluation: done; by the agreement, only the active party knows the figures.")
-        return
-    table = Table(title="Evaluation, estimated without knowing who is shared")
-    for heading in ("", "estimate", "95 % interval"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for key, (name, _) in METRICS.items():
-        found = estimates[key]
-        interval = f"{found['low']:.4f} to {found['high']:.4f}"
-        table.add_row(name, f"{found['value']:.4f}", interval)
-    out.print(table)
-    scored = facts.get("scored", sizes["peer"])
-    out.print(f"{sizes['shared']:,} of the {scored:,} people scored are in both tables.")
-    if facts["warning"]:
-        out.print(f"[yellow]Warning:[/] {facts['warning']}.")
-    out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
-
-
-def describe_training(folder: Path, console: Console | None = None) -> None:
-    """Print a trained half: its figures, epoch by epoch, and where its report is."""
-    with _told_if_damaged(folder / "history.json") as text:
-        _describe_training(json.loads(text), folder, console or Console())
-
-
-def _describe_training(history: dict[str, Any], folder: Path, out: Console) -> None:
-    table = Table(title="Training, epoch by epoch")
+def describe_training(history: Records[EpochMetrics], folder: Path, out: Console) -> None:
+    """Print the metrics of each epoch."""
+    table = Table(title="Training by epoch")
     for heading in ("epoch", "loss", "test AUC", "test ACE", "test log loss"):
         table.add_column(heading, justify="right")
-    for epoch in history["epochs"]:
-        figures = (epoch[name] for name in ("loss", "auc", "ace", "log_loss"))
-        table.add_row(str(epoch["epoch"] + 1), *("-" if f is None else f"{f:.4f}" for f in figures))
+    for epoch in history:
+        metrics = (epoch.loss, epoch.auc, epoch.ace, epoch.log_loss)
+        table.add_row(str(epoch.epoch), *("-" if m is None else f"{m:.4f}" for m in metrics))
     out.print(table)
     out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
 
 
-@contextmanager
-def _told_if_damaged(path: Path) -> Iterator[str]:
-    """The file's text, for a block that takes what it says as it should be.
-
-    Raises:
-        ConfigurationError: it cannot be read, or is not as it should be.
-    """
-    try:
-        yield path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ConfigurationError(f"{path} is damaged; restore it, or run the stage again") from None
+def describe_evaluation(evaluation: EvaluationResult, folder: Path, out: Console) -> None:
+    """Print the estimated metrics with their confidence intervals."""
+    if not evaluation.estimates:
+        out.print("Evaluation: finished; by the agreement, only the active party gets the metrics.")
+        return
+    table = Table(title="Evaluation, estimated without knowing who is shared")
+    for heading in ("", "estimate", "95% interval"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for estimate in evaluation.estimates:
+        name, _ = METRICS[estimate.metric]
+        interval = f"{estimate.low:.4f} to {estimate.high:.4f}"
+        table.add_row(name, f"{estimate.value:.4f}", interval)
+    out.print(table)
+    shared, scored = evaluation.sizes.shared, evaluation.scored
+    out.print(f"{shared:,} of the {scored:,} people scored are in both tables.")
+    if evaluation.warning:
+        out.print(f"[yellow]Warning:[/] {evaluation.warning}.")
+    out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)

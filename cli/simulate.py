@@ -1,4 +1,4 @@
-"""`florist simulate`: a grid of experiments in one place, from a configuration to its tables."""
+"""`florist simulate`: run a grid of trials and print its tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from florist.common.settings.loader import load_section
-from florist.experiments.grid import GridConfig, run_trials
+from florist.api.simulation import load_grid
+from florist.experiments.grid import run_trials
 from florist.experiments.results import write_tidy
 from florist.experiments.summary import leak_table, utility_table
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import Progress
 
-#: Characters of a line of the tables, where no terminal says.
+#: Width of the tables in characters, if the output is not a terminal.
 WIDTH = 160
 
 
 def run_grid(
     config: Path, output: Path | None, jobs: int, progress: Progress, console: Console
 ) -> bool:
-    """Run what is not there yet, gather and show all; whether every trial has a result."""
-    grid = load_section(config, GridConfig)
+    """Run the missing trials and print all results; return whether every trial succeeded."""
+    grid = load_grid(config)
     folder = output or config.with_suffix(".results")
     results, failures = run_trials(
         grid.data, grid.trials(), grid.audit, folder / "trials", jobs, progress
     )
     if results:
         write_tidy(results, folder / "results.parquet")
-        # A file takes lines of any length; a terminal knows its own.
+        # A terminal has its own width.
         wide = console if console.is_terminal else Console(file=console.file, width=WIDTH)
         wide.print(utility_table(results, grid.choose_by))
         wide.print(leak_table(results))
-        console.print(f"All figures: {folder / 'results.parquet'}")
+        console.print(f"All results: {folder / 'results.parquet'}")
     for failure in failures:
         console.print(f"✗ {failure}", style="red", markup=False)
     return not failures

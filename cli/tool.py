@@ -1,4 +1,7 @@
-"""`florist`: the tool around a party: set up, check, look, try."""
+"""`florist`: set up, check and inspect parties; simulate; reproduce the paper.
+
+Commands import what they need when they run, so that `florist --help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +14,58 @@ from rich.console import Console
 
 from florist.cli.console import LogFormat, report_error, set_up_output
 from florist.cli.experiments import app as experiments
-from florist.cli.health import ask
-from florist.cli.init import VALID_DAYS, Names, write_first_files
-from florist.cli.preflight import check_all, print_findings
-from florist.cli.show import describe, describe_evaluation, describe_training
+from florist.cli.version import VersionOption
 from florist.common.core.errors import FloristError, as_florist_error
-from florist.common.session.run_directory import RunDirectory
-from florist.common.settings.loader import load_config
-from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
-from florist.experiments.sample_data import ClickSample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from florist.api.preflight import Check
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Set up, check and look at the parties of a run. The run itself is `florist-party`.",
+    help="Set up, check and inspect the parties of a run. `florist-party` runs a party.",
 )
 app.add_typer(experiments, name="experiments")
 out = Console()
 
 
+@app.callback()
+def options(version: VersionOption = False) -> None:
+    """Handle the options that all commands have in common."""
+
+
 @app.command()
 def init(
-    directory: Annotated[Path, typer.Argument(help="Where to write; made if absent.")] = Path(),
+    directory: Annotated[
+        Path, typer.Argument(help="Where to write; created if it does not exist.")
+    ] = Path(),
     active: Annotated[str, typer.Option(help="Name of the party with the labels.")] = "bank",
     passive: Annotated[str, typer.Option(help="Name of the party with features.")] = "telco",
     address: Annotated[
-        str, typer.Option(help="host:port where the active party listens.")
+        str, typer.Option(help="host:port at which the active party listens.")
     ] = "localhost:7443",
     observability: Annotated[
         str | None,
-        typer.Option(help="host:port of each party's status page and metrics; by default none."),
+        typer.Option(help="host:port of each party's status page and metrics; default: none."),
     ] = None,
     sample_data: Annotated[
-        bool, typer.Option(help="Also write two small tables of made-up people.")
+        bool, typer.Option(help="Also write two small tables of generated people.")
     ] = True,
 ) -> None:
-    """Write all a first run needs: two commented configurations, certificates, sample tables."""
+    """Write all files for a first run: two commented configurations, certificates, sample data."""
+    from florist.cli.init import Names, write_first_files  # noqa: PLC0415
+    from florist.experiments.sample_data import ClickSample  # noqa: PLC0415
+
     sample = ClickSample() if sample_data else None
     names = Names(active, passive)
     for path in write_first_files(directory, names, address, sample, observability):
         out.print(f"[green]✓[/] {path}", soft_wrap=True)
     out.print(
-        "\nNow, in two terminals, in either order:\n"
+        "\nNow run, in two terminals, in either order:\n"
         f"  florist-party --role active --config {directory / 'active.yml'}\n"
         f"  florist-party --role passive --config {directory / 'passive.yml'}"
     )
@@ -65,28 +73,40 @@ def init(
 
 @app.command()
 def certs(
-    directory: Annotated[Path, typer.Argument(help="Where the authority is, or is to be.")],
+    directory: Annotated[
+        Path, typer.Argument(help="Folder of the authority; created if it does not exist.")
+    ],
     party: Annotated[
         list[str] | None,
-        typer.Option(help="A certificate for this party; its name as in both configurations."),
+        typer.Option(
+            help="Issue a certificate for this party (its name in both configurations); repeatable."
+        ),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option(help="A host name or IP address of the party, besides its name."),
+        typer.Option(help="Additional host name or IP address of the party; repeatable."),
     ] = None,
-    days: Annotated[int, typer.Option(help="How long they are valid.")] = VALID_DAYS,
-    force: Annotated[bool, typer.Option("--force", help="Replace files of that name.")] = False,
+    days: Annotated[int, typer.Option(help="Days for which certificates are valid.")] = 365,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace existing files of the party.")
+    ] = False,
 ) -> None:
-    """Make a private authority, unless it is there, and a certificate for each party named.
+    """Create a private certificate authority, if there is none, and certificates for parties.
 
-    Whoever keeps the authority's key issues for both. Give each party three files: authority.pem,
-    its own .pem and its own .key; never the authority's key.
+    Whoever keeps the authority's key issues certificates for both parties. Give each party three
+    files: authority.pem, its own .pem and its own .key; never the authority's key.
     """
+    from florist.common.transport.certificates import (  # noqa: PLC0415
+        AuthorityFiles,
+        create_authority,
+        issue,
+    )
+
     files = AuthorityFiles.in_directory(directory)
     if not files.certificate.exists():
         files = create_authority(directory, "FLORIST", days)
         out.print(
-            f"[green]✓[/] {files.certificate}, {files.key} (keep this key to yourself)",
+            f"[green]✓[/] {files.certificate}, {files.key} (keep this key secret)",
             soft_wrap=True,
         )
     for name in party or []:
@@ -98,64 +118,77 @@ def certs(
 def preflight(
     config: Annotated[Path, typer.Option(help="This party's configuration file.")],
 ) -> None:
-    """Check files, columns, IDs, certificates, address and, when the peer is up, the agreement."""
-    if not print_findings(check_all(config), out):
+    """Check files, columns, IDs, certificates, address and, if the peer is up, the agreement."""
+    from florist.api.preflight import preflight as check_all  # noqa: PLC0415
+
+    checks = check_all(config, on_check=_print_check)
+    if not all(check.passed for check in checks):
         raise typer.Exit(2)
+
+
+def _print_check(check: Check) -> None:
+    out.print("[green]✓[/]" if check.passed else "[red]✗[/]", end=" ")
+    out.print(f"{check.name}: {check.message}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
 def health(
-    config: Annotated[Path, typer.Option(help="The configuration file of a party that runs.")],
+    config: Annotated[Path, typer.Option(help="The configuration file of a running party.")],
     ready: Annotated[
-        bool, typer.Option("--ready", help="Also whether it is at work with its peer, or serves.")
+        bool,
+        typer.Option("--ready", help="Check that it is connected to its peer, or serving."),
     ] = False,
 ) -> None:
-    """Ask a running party of this machine how it is; exit code 0 if well, 1 if not."""
-    found = ask(config, "/readyz" if ready else "/healthz")
-    out.print(found.words, markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(0 if found.is_well else 1)
+    """Check the health of a party running on this machine: exit code 0 if healthy, otherwise 1."""
+    from florist.cli.health import check_health  # noqa: PLC0415
+
+    found = check_health(config, "/readyz" if ready else "/healthz")
+    out.print(found.message, markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(0 if found.is_healthy else 1)
 
 
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
 ) -> None:
-    """Show what a run holds."""
-    runs = RunDirectory(run)
-    describe(runs.load_alignment().summary, out)
-    if runs.training.exists():
-        describe_training(runs.training, out)
-    if runs.evaluation.exists():
-        describe_evaluation(runs.evaluation, out)
+    """Show the results in a run directory."""
+    from florist.api.runs import load_run  # noqa: PLC0415
+    from florist.cli.show import describe_run  # noqa: PLC0415
+
+    describe_run(load_run(run), out)
 
 
 @app.command()
 def audit(
-    run: Annotated[Path, typer.Argument(help="A run directory, finished or not.")],
+    run: Annotated[Path, typer.Argument(help="A run directory, also of a run in progress.")],
     again: Annotated[
         bool,
-        typer.Option("--again", help="Attack once more what audit.keep_view kept, with more care."),
+        typer.Option(
+            "--again", help="Repeat the attacks on the view that audit.keep_view kept, precisely."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the figures of the whole run to this .png file.")
+        Path | None, typer.Option(help="Plot the findings of the whole run to this .png file.")
     ] = None,
 ) -> None:
-    """Show what the peer could tell from what we sent, by our own audit during training."""
-    from florist.cli import audit as audits  # noqa: PLC0415 - loads torch
+    """Show what the peer could infer from what we sent, according to our self-audit."""
+    from florist.api.audit import load_audit, repeat_audit  # noqa: PLC0415
+    from florist.cli.audit import audit_json, describe_audit, draw_to  # noqa: PLC0415
+    from florist.common.session.run_directory import RunDirectory  # noqa: PLC0415
 
     runs = RunDirectory(run)
-    record = audits.load_audit(runs)
-    newest = [audits.audit_again(runs, record)] if again else record.last
+    record = load_audit(runs)
+    newest = [repeat_audit(runs, record)] if again else record.last
     if plot is not None:
-        audits.draw_to(plot, record)
+        draw_to(plot, record)
     if as_json:
-        out.print_json(data=audits.as_json(record, newest))
+        out.print_json(data=audit_json(record, newest))
         return
-    audits.describe_audit(record, newest, out)
+    describe_audit(record, newest, out)
     report = runs.training / "report.html"
     if report.exists():
-        out.print(f"Report, with a plot: {report}", soft_wrap=True)
+        out.print(f"Report with a plot: {report}", soft_wrap=True)
 
 
 @app.command()
@@ -168,14 +201,17 @@ def predict(
             help="Rows as in the training table: .csv or .parquet, or a folder of such files.",
         ),
     ],
-    target: Annotated[Path, typer.Option("--output", help="Where predictions go: .parquet.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace the output; begin anew.")] = False,
+    target: Annotated[Path, typer.Option("--output", help="The .parquet file to write.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Start over and replace the output.")
+    ] = False,
 ) -> None:
-    """Predict all rows of a file, of any size, with the help of the peer that serves.
+    """Predict all rows of a file of any size; the active party must be serving.
 
-    A run that was stopped goes on where it was when it is started again.
+    If the command is interrupted, run it again to resume.
     """
-    from florist.common.training.devices import set_threads  # noqa: PLC0415 - loads torch
+    from florist.common.settings.loader import load_config  # noqa: PLC0415
+    from florist.common.training.devices import set_threads  # noqa: PLC0415
     from florist.passive_party.predict_files import predict_file  # noqa: PLC0415
 
     progress = set_up_output(LogFormat.auto, verbose=False)
@@ -187,12 +223,13 @@ def predict(
 
 @app.command()
 def demo(
-    directory: Annotated[Path, typer.Option(help="Where its files go; emptied first.")] = Path(
+    directory: Annotated[Path, typer.Option(help="Where to write; emptied first.")] = Path(
         "demo-run"
     ),
 ) -> None:
-    """Run two parties as two processes on this machine, and show what each learned."""
-    from florist.cli.demo import run_demo  # noqa: PLC0415 - loads torch
+    """Run two parties as two processes on this machine, and show what each one learned."""
+    from florist.cli.demo import run_demo  # noqa: PLC0415
+    from florist.experiments.sample_data import ClickSample  # noqa: PLC0415
 
     run_demo(directory, ClickSample(), out)
 
@@ -202,15 +239,15 @@ def simulate(
     config: Annotated[Path, typer.Option(help="The grid: people, methods, ratios, settings.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder of the results; beside the configuration unless given."),
+        typer.Option(help="Folder for the results; default: next to the configuration."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Trials at once; 0: one per core.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Parallel trials; 0: one per core.")] = 0,
 ) -> None:
-    """Try methods on people whose truth is known: both parties in one process, audited.
+    """Compare methods by simulating both parties on people whose true data are known.
 
-    A grid that was stopped goes on where it was when it is started again.
+    If the command is interrupted, run it again to resume.
     """
-    from florist.cli.simulate import run_grid  # noqa: PLC0415 - loads torch
+    from florist.cli.simulate import run_grid  # noqa: PLC0415
 
     progress = set_up_output(LogFormat.auto, verbose=False)
     if not run_grid(config, output, jobs or len(os.sched_getaffinity(0)), progress, out):
@@ -218,13 +255,13 @@ def simulate(
 
 
 def main() -> None:
-    """Entry point: errors of ours become one line and an exit code."""
+    """Run the command; an error becomes one line and an exit code."""
     set_up_output(LogFormat.auto, verbose=False)
     raise SystemExit(reported(app))
 
 
 def reported(command: Callable[[], object]) -> int:
-    """Run a command; report what it raises; its exit code."""
+    """Run a command, report its error, if any, and return the exit code."""
     try:
         command()
     except (FloristError, KeyboardInterrupt) as error:

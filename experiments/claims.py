@@ -39,7 +39,7 @@ DETECTED, HIDDEN = 0.85, 0.56
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """Whether a claim holds, None if that was not measured, and the figures that tell."""
 
     holds: bool | None
@@ -56,14 +56,14 @@ class Claim:
     datasets: tuple[DatasetName, ...]
     decide: Callable[[OneGroup], tuple[bool, str]]
 
-    def check(self, results: Results, dataset: DatasetName) -> Verdict:
+    def check(self, results: Results, dataset: DatasetName) -> ClaimVerdict:
         try:
-            return Verdict(*self.decide(results.on(dataset, self.lacking)))
+            return ClaimVerdict(*self.decide(results.on(dataset, self.lacking)))
         except NotMeasured:
-            return Verdict(None, "not measured")
+            return ClaimVerdict(None, "not measured")
 
 
-def check_all(results: Results) -> list[tuple[Claim, dict[DatasetName, Verdict]]]:
+def check_all(results: Results) -> list[tuple[Claim, dict[DatasetName, ClaimVerdict]]]:
     """Every claim, on each data set for which the paper makes it."""
     return [
         (claim, {dataset: claim.check(results, dataset) for dataset in claim.datasets})

@@ -70,7 +70,7 @@ class ClickData:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Split:
+class ClickSplit:
     """Who holds which rows; each array in a random order of its own."""
 
     #: Rows for training.
@@ -124,7 +124,9 @@ def generate(rows: int, seed: int, sample: int = 1) -> ClickData:
     return ClickData(ids, pa.table(features), labels, probabilities)
 
 
-def split(data: ClickData, test_fraction: float, alpha: float, beta: float, seed: int) -> Split:
+def split(
+    data: ClickData, test_fraction: float, alpha: float, beta: float, seed: int
+) -> ClickSplit:
     """Hold rows out for tests, and take rows for training from either party, as the paper does.
 
     Args:
@@ -139,7 +141,7 @@ def split(data: ClickData, test_fraction: float, alpha: float, beta: float, seed
     train, test = np.split(shuffled, [len(data) - round(test_fraction * len(data))])
     active = random.permutation(train)[round(beta * len(train)) :]
     passive = random.permutation(train)[round(alpha * len(train)) :]
-    return Split(active, passive, test)
+    return ClickSplit(active, passive, test)
 
 
 # --- the parties' tables ---

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.party_config import PartyConfig
-    from florist.experiments.click_data import ClickData, Split
+    from florist.experiments.click_data import ClickData, ClickSplit
     from florist.experiments.sample_data import ClickSample
 
 
@@ -49,7 +49,7 @@ def compare(directory: Path, sample: ClickSample, finished: RunDirectory) -> lis
     return rows
 
 
-def who_holds_all(data: ClickData, who: Split) -> Holdings:
+def who_holds_all(data: ClickData, who: ClickSplit) -> Holdings:
     """Both parties with everybody but the test people."""
     train = np.setdiff1d(np.arange(len(data)), who.test)
     return Holdings(train, train)
@@ -58,7 +58,7 @@ def who_holds_all(data: ClickData, who: Split) -> Holdings:
 def _simulated(
     name: str,
     data: ClickData,
-    who: Split,
+    who: ClickSplit,
     holdings: Holdings,
     config: PartyConfig,
     changes: dict[str, object],

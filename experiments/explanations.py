@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from florist.experiments.paper_figures import SETUPS
-from florist.experiments.recipes import Kind, Lacking
+from florist.experiments.recipes import Lacking, RecipeKind
 
 if TYPE_CHECKING:
     from florist.experiments.paper_figures import DatasetName
@@ -61,7 +61,7 @@ def mechanism(recipe: Recipe, facts: DataFacts, scale: Scale) -> str:
     """
     steps = scale.epochs * -(-facts.rows // scale.batch_size)
     match recipe.kind:
-        case Kind.attack_table if recipe.lacking is Lacking.labels:
+        case RecipeKind.attack_table if recipe.lacking is Lacking.labels:
             return (
                 "The attack takes rows for synthetic if their gradients lie far from the mean of a "
                 "batch. With label-majority it is the other way round: the rare gradients are "
@@ -71,7 +71,7 @@ def mechanism(recipe: Recipe, facts: DataFacts, scale: Scale) -> str:
                 "would agree if the paper's scores were read the other way round, but not "
                 "label-random-pos on Criteo."
             )
-        case Kind.attack_table:
+        case RecipeKind.attack_table:
             return (
                 "The figure is the mean over all batches, from the first on. On samples, "
                 "fea-random is told apart only as the model learns: its AUC falls from about 0.4 "
@@ -81,7 +81,7 @@ def mechanism(recipe: Recipe, facts: DataFacts, scale: Scale) -> str:
                 "common mean; on that of Avazu its AUC crosses 0.5 during training, and batches "
                 "cancel out. How the paper came to its figures at one half is not known."
             )
-        case Kind.change_table:
+        case RecipeKind.change_table:
             ratio = 0.75
             rows = round(facts.rows * (1 - ratio) ** 2)
             own_steps = scale.epochs * -(-rows // scale.batch_size)
@@ -93,13 +93,13 @@ def mechanism(recipe: Recipe, facts: DataFacts, scale: Scale) -> str:
                 "exception in four, and better at 0.75, as in the paper. Its percentages are taken "
                 "as parts of the AUC of baseline-partial; the paper does not say."
             )
-        case Kind.samples_table:
+        case RecipeKind.samples_table:
             return (
                 "An averaged label is near the prediction, so its gradient is small and lies near "
                 "the mean of the batch: here the AUC falls below 0.5, where the paper's rises "
                 "above. Folded, both rise."
             )
-        case Kind.utility:
+        case RecipeKind.utility:
             return (
                 "Fewer rows mean a lower AUC throughout, a steeper fall where few of them have "
                 "real data, and over-fitting, which raises the ACE, even of baselines. "
@@ -107,7 +107,7 @@ def mechanism(recipe: Recipe, facts: DataFacts, scale: Scale) -> str:
                 "epochs, and is not trained to its end at high ones. Calibration in the test, -te, "
                 "divides by the part of real data: at 0.95 it makes any error 20 times as large."
             )
-        case Kind.convergence:
+        case RecipeKind.convergence:
             return (
                 f"There are {steps:,} steps, about 15,000 in the paper, and the test rows are "
                 "judged after each epoch, not in between."

@@ -26,14 +26,17 @@ from florist.common.settings.training import Model
 from florist.experiments.methods import METHODS, Method
 from florist.experiments.people import PeopleSettings, load_people
 from florist.experiments.results import ResultStore
-from florist.experiments.trial import Audit, Trial, TrialResult, run_trial, trial_digest
+from florist.experiments.trial import Trial, TrialAudit, TrialResult, run_trial, trial_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from florist.common.core.progress import Progress
     from florist.experiments.people import People
+
+    #: Runs one trial on these people, with this audit.
+    RunTrial = Callable[[People, Trial, TrialAudit | None], TrialResult]
 
 log = logging.getLogger("florist.simulate")
 
@@ -93,7 +96,7 @@ class Ratio(Section):
         return {"alpha": value, "beta": value} if isinstance(value, int | float) else value
 
 
-class GridConfig(Section):
+class GridSettings(Section):
     """All trials of a grid: each method, ratio, seed and setting with each other."""
 
     data: PeopleSettings = Field(description="The people.")
@@ -118,7 +121,7 @@ class GridConfig(Section):
         description="How features become what a model takes.",
     )
     model: Model = Field(default=Model(), description="Of both parties.")
-    audit: Audit | None = Field(default=Audit(), description="The attacks; null: none.")
+    audit: TrialAudit | None = Field(default=TrialAudit(), description="The attacks; null: none.")
     choose_by: Literal["auc", "ace", "log_loss"] = Field(
         default="auc",
         description="Figure of the validation people (auc, ace or log_loss) by which a method's "
@@ -171,6 +174,18 @@ class Failure:
         return f"{described(self.trial)}: {self.reason}"
 
 
+class TrialsFailed(FloristError):  # noqa: N818 - it reads as what happened
+    """Some trials of a simulation failed. The results of the others are kept."""
+
+    exit_code = 1
+    whose = "simulation"
+    advice = "Fix the cause and run the same grid again: only the missing trials are run."
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        self.failures = tuple(failures)
+        super().__init__(f"{len(failures)} trials failed: " + "; ".join(map(str, failures)))
+
+
 def described(trial: Trial) -> str:
     """A trial in one line."""
     return (
@@ -182,20 +197,25 @@ def described(trial: Trial) -> str:
 def run_trials(
     data: PeopleSettings,
     trials: Sequence[Trial],
-    audit: Audit | None,
+    audit: TrialAudit | None,
     folder: Path,
     jobs: int,
     progress: Progress,
+    run: RunTrial = run_trial,
 ) -> tuple[list[TrialResult], list[Failure]]:
-    """Run those that `folder` does not hold yet; all results in order, and what failed.
+    """Run the trials that `folder` does not hold yet.
 
     Args:
         data: the people of all trials.
-        trials: none twice.
+        trials: the trials, without duplicates.
         audit: None skips the attacks.
         folder: where results are kept.
-        jobs: processes; 1 runs all in this one.
+        jobs: number of processes; 1 runs all trials in this process.
         progress: counts trials.
+        run: runs one trial; with several processes it must be picklable.
+
+    Returns:
+        All results, in the order of `trials`, and the failures.
 
     Raises:
         ConfigurationError: the data cannot be used.
@@ -204,7 +224,7 @@ def run_trials(
     people_digest = data.digest()
     digests = [trial_digest(people_digest, trial, audit) for trial in trials]
     todo = [
-        _Job(trial, audit, digest, folder)
+        _Job(trial, audit, digest, folder, run)
         for trial, digest in zip(trials, digests, strict=True)
         if store.load(digest) is None
     ]
@@ -226,14 +246,15 @@ def run_trials(
 @dataclass(frozen=True, slots=True)
 class _Job:
     trial: Trial
-    audit: Audit | None
+    audit: TrialAudit | None
     digest: str
     folder: Path
+    run: RunTrial
 
-    def run(self, people: People) -> Failure | None:
-        """Run and keep the result; what goes wrong ends this trial only."""
+    def __call__(self, people: People) -> Failure | None:
+        """Run the trial and save its result; an error ends this trial only."""
         try:
-            ResultStore(self.folder).save(self.digest, run_trial(people, self.trial, self.audit))
+            ResultStore(self.folder).save(self.digest, self.run(people, self.trial, self.audit))
         except FloristError as error:
             return Failure(self.trial, error.reason)
         except Exception as error:  # noqa: BLE001 - the other trials go on, and the grid tells
@@ -242,7 +263,7 @@ class _Job:
 
 
 def _here(people: People, jobs: Sequence[_Job]) -> Iterator[Failure | None]:
-    return (job.run(people) for job in jobs)
+    return (job(people) for job in jobs)
 
 
 def _in_processes(
@@ -293,4 +314,4 @@ def _end_with_parent() -> None:
 
 
 def _work(job: _Job) -> Failure | None:
-    return job.run(_people)
+    return job(_people)

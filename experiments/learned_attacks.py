@@ -21,7 +21,7 @@ from florist.common.audit.attacks.spectral import points
 from florist.common.audit.view import PassiveView, lengths, quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
@@ -83,16 +83,11 @@ class LearnedAttack(Generic[V]):
         model.fit(features[:, used], is_real[judged])
         return cls(model, used)
 
-    def score(self, view: V, known: Mapping[str, Floats] | None = None) -> Floats:
-        """The classifier's log odds that the peer's data are real.
-
-        Args:
-            view: of the real run.
-            known: scores of this view by registered attacks, which need then not be computed again.
-        """
+    def score(self, view: V) -> Floats:
+        """Return for each UID of a view the log odds that the peer's data are real."""
         scores = np.full(len(view.uids), np.nan)
         judged = _is_judged(view)
-        features = features_of(view, known)[judged]
+        features = features_of(view)[judged]
         odds = self._model.decision_function(features[:, self._used])
         scores[judged] = np.where(np.isnan(features).all(axis=1), np.nan, odds)
         return scores
@@ -105,22 +100,19 @@ def _is_judged(view: PassiveView | ActiveView) -> Flags:
     return np.isin(view.uids, judged_uids(view))
 
 
-def features_of(
-    view: PassiveView | ActiveView, known: Mapping[str, Floats] | None = None
-) -> Floats:
-    """A row for each UID to score; NaN where there is nothing to tell. `known` as of `score`."""
-    known = known or {}
+def features_of(view: PassiveView | ActiveView) -> Floats:
+    """Return a row of features for each UID to score; NaN where a feature is undefined."""
     if isinstance(view, PassiveView):
         seen = _summaries(view, _seen_in_gradients(view), 3 + 2 + _DIRECTIONS + 2)
-        return np.hstack([*_scores(PASSIVE_ATTACKS, view, known), seen])
+        return np.hstack([*_scores(PASSIVE_ATTACKS, view), seen])
     seen = _summaries(view, _seen_in_embeddings(view), 1 + 2 + _DIRECTIONS)
-    return np.hstack([*_scores(ACTIVE_ATTACKS, view, known), seen])
+    return np.hstack([*_scores(ACTIVE_ATTACKS, view), seen])
 
 
-def _scores(attacks: Registry[Attack[V]], view: V, known: Mapping[str, Floats]) -> Iterator[Floats]:
-    """Of all registered attacks, as quantiles of the view."""
+def _scores(attacks: Registry[Attack[V]], view: V) -> Iterator[Floats]:
+    """Return the scores of all registered attacks, as quantiles of the view."""
     for name in attacks.names:
-        score = known[name] if name in known else attacks[name].score(view)
+        score = attacks[name].score(view)
         seen = ~np.isnan(score)
         places = np.full((len(score), 1), np.nan)
         places[seen, 0] = quantiles(score[seen])

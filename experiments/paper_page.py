@@ -25,45 +25,43 @@ from florist.experiments.paper_figures import (
     SAMPLES,
     TABLE_RATIO,
 )
-from florist.experiments.paper_results import Figure, NotMeasured
+from florist.experiments.paper_results import NotMeasured, SeedMean
 from florist.experiments.plots import as_picture, plots_of
 from florist.experiments.recipes import (
     FLORIST,
     FULL,
     METHODS,
     PARTIAL,
-    SCALES,
     Condition,
-    Kind,
     Lacking,
+    RecipeKind,
     sampled_labels,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from florist.experiments.claims import Verdict
+    from florist.experiments.claims import ClaimVerdict
     from florist.experiments.explanations import DataFacts
     from florist.experiments.paper_figures import DatasetName
     from florist.experiments.paper_results import Results, What
-    from florist.experiments.recipes import Recipe
+    from florist.experiments.recipes import Recipe, Scale
 
 ABSENT = "\N{EN DASH}"
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class PaperStudy:
     """All that the page tells of."""
 
-    #: A key of `SCALES`.
-    scale: str
+    scale: Scale
     data: Mapping[DatasetName, DataFacts]
     recipes: Sequence[Recipe]
     results: Results
     release: str
 
 
-def render(study: Study) -> str:
+def render(study: PaperStudy) -> str:
     """The whole page; the same study gives the same text."""
     title = "The paper's tables and figures, measured again"
     sections = [titled_section("The paper's conclusions", _claims(study))]
@@ -74,10 +72,10 @@ def render(study: Study) -> str:
     return page(title, _header(title, study), *sections)
 
 
-def _header(title: str, study: Study) -> Html:
+def _header(title: str, study: PaperStudy) -> Html:
     told = (
         "Vertical Federated Learning without Revealing Intersection Membership · "
-        f"FLORIST {study.release} · scale {study.scale}"
+        f"FLORIST {study.release} · scale {study.scale.name}"
     )
     cards = [
         card(
@@ -96,8 +94,8 @@ def _header(title: str, study: Study) -> Html:
     )
 
 
-def _settings(study: Study) -> Html:
-    scale = SCALES[study.scale]
+def _settings(study: PaperStudy) -> Html:
+    scale = study.scale
     facts = {
         "ratios of synthetic data": ", ".join(map(str, scale.ratios)),
         "seeds": f"{scale.seeds}"
@@ -115,7 +113,7 @@ def _settings(study: Study) -> Html:
 # --- conclusions ---
 
 
-def _claims(study: Study) -> Html:
+def _claims(study: PaperStudy) -> Html:
     checked = check_all(study.results)
     verdicts = [verdict for _, found in checked for verdict in found.values()]
     held = sum(verdict.holds is True for verdict in verdicts)
@@ -146,26 +144,26 @@ def _claims(study: Study) -> Html:
     )
 
 
-def _mark(verdict: Verdict) -> str:
+def _mark(verdict: ClaimVerdict) -> str:
     return "\N{CHECK MARK}" if verdict.holds else "\N{BALLOT X}"
 
 
-def _class(verdict: Verdict) -> str:
+def _class(verdict: ClaimVerdict) -> str:
     return "holds" if verdict.holds else "fails"
 
 
 # --- tables and figures ---
 
 
-def _recipe(recipe: Recipe, study: Study) -> Html:
-    scale, facts = SCALES[study.scale], study.data[recipe.dataset]
+def _recipe(recipe: Recipe, study: PaperStudy) -> Html:
+    scale, facts = study.scale, study.data[recipe.dataset]
     results = study.results
     table = {
-        Kind.attack_table: _attacks,
-        Kind.change_table: _change,
-        Kind.samples_table: _samples,
-        Kind.utility: _utility,
-        Kind.convergence: _convergence,
+        RecipeKind.attack_table: _attacks,
+        RecipeKind.change_table: _change,
+        RecipeKind.samples_table: _samples,
+        RecipeKind.utility: _utility,
+        RecipeKind.convergence: _convergence,
     }[recipe.kind](recipe, results)
     pictures = [as_picture(plot) for plot in plots_of(recipe, results)]
     grid = tag("div", *pictures, class_="grid") if pictures else markup()
@@ -288,14 +286,14 @@ _AUCS: tuple[What, What] = ("auc", "attack_auc")
 _NO_NUMBERS = "The paper prints this as a picture, without numbers."
 
 
-def _cell(figure: Figure | None) -> str:
+def _cell(figure: SeedMean | None) -> str:
     if figure is None:
         return ABSENT
     spread = "" if figure.spread is None else f" ± {figure.spread:.4f}"
     return f"{figure.value:.4f}{spread}"
 
 
-def _beside(figure: Figure | None, paper: float) -> Iterable[str]:
+def _beside(figure: SeedMean | None, paper: float) -> Iterable[str]:
     """Ours, the paper's, and how much ours is higher."""
     difference = ABSENT if figure is None else f"{figure.value - paper:+.4f}"
     return _cell(figure), f"{paper:.4f}", difference

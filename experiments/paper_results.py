@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SeedMean:
     """The mean over seeds, and their standard deviation if there are several."""
 
     value: float
@@ -71,7 +71,7 @@ class Results:
             raise NotMeasured(condition)
         return self._trials[condition]
 
-    def figure(self, condition: Condition, what: What) -> Figure:
+    def figure(self, condition: Condition, what: What) -> SeedMean:
         """The mean over the seeds.
 
         Raises:
@@ -80,9 +80,9 @@ class Results:
         values = [getattr(measured, what) for measured in self.trials(condition)]
         if any(value is None or value != value for value in values):  # noqa: PLR0124 - NaN
             raise NotMeasured(condition, what)
-        return Figure(fmean(values), stdev(values) if len(values) > 1 else None)
+        return SeedMean(fmean(values), stdev(values) if len(values) > 1 else None)
 
-    def find(self, condition: Condition, what: What) -> Figure | None:
+    def find(self, condition: Condition, what: What) -> SeedMean | None:
         """As `figure`; None where it was not measured."""
         try:
             return self.figure(condition, what)

@@ -38,7 +38,7 @@ class Generated(Section):
     seed: int = Field(default=1, ge=0, description="Other numbers make up others.")
 
 
-class Split(Section):
+class HeldOut(Section):
     """Who is held out, at random: settings are chosen by the one part and judged by the other."""
 
     test: float = Field(default=0.1, gt=0, lt=1, description="Part of all people, to judge by.")
@@ -71,7 +71,7 @@ class PeopleSettings(Section):
         strict=False,
         description="Features that the active party has; the passive party has all others.",
     )
-    split: Split = Field(default=Split(), description="Who is held out.")
+    split: HeldOut = Field(default=HeldOut(), description="Who is held out.")
 
     def digest(self) -> str:
         """Equal for the same people, split alike.

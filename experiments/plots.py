@@ -15,8 +15,8 @@ from florist.experiments.recipes import (
     METHODS,
     PARTIAL,
     Condition,
-    Kind,
     Lacking,
+    RecipeKind,
     baseline_full,
     sampled_labels,
 )
@@ -67,11 +67,11 @@ class Plot:
 def plots_of(recipe: Recipe, results: Results) -> list[Plot]:
     """The pictures of a recipe; none where nothing was measured."""
     found = {
-        Kind.attack_table: _attacks,
-        Kind.change_table: _change,
-        Kind.samples_table: _samples,
-        Kind.utility: _utility,
-        Kind.convergence: _convergence,
+        RecipeKind.attack_table: _attacks,
+        RecipeKind.change_table: _change,
+        RecipeKind.samples_table: _samples,
+        RecipeKind.utility: _utility,
+        RecipeKind.convergence: _convergence,
     }[recipe.kind](recipe, results)
     return [plot for plot in found if any(line.points for line in plot.lines)]
 

@@ -22,7 +22,7 @@ from florist.experiments.paper_figures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from florist.common.settings.data import Scaling
 
@@ -97,7 +97,7 @@ def baseline_full(dataset: DatasetName) -> Condition:
     return Condition(dataset, Lacking.both, FULL, 0.0)
 
 
-class Kind(StrEnum):
+class RecipeKind(StrEnum):
     """What is shown, and how."""
 
     attack_table = "attack table"
@@ -111,7 +111,7 @@ class Kind(StrEnum):
 class Recipe:
     """One table or figure."""
 
-    kind: Kind
+    kind: RecipeKind
     dataset: DatasetName
     lacking: Lacking
     #: Its number in the paper.
@@ -120,11 +120,11 @@ class Recipe:
     @property
     def name(self) -> str:
         ending = {
-            Kind.attack_table: f"{self.lacking}-attacks",
-            Kind.change_table: "auc-change",
-            Kind.samples_table: "samples",
-            Kind.utility: f"{self.lacking}",
-            Kind.convergence: "convergence",
+            RecipeKind.attack_table: f"{self.lacking}-attacks",
+            RecipeKind.change_table: "auc-change",
+            RecipeKind.samples_table: "samples",
+            RecipeKind.utility: f"{self.lacking}",
+            RecipeKind.convergence: "convergence",
         }
         return f"{self.dataset}-{ending[self.kind]}"
 
@@ -132,11 +132,11 @@ class Recipe:
     def shows(self) -> str:
         whose = {"both": "labels, features"}.get(self.lacking, self.lacking.value)
         return {
-            Kind.attack_table: f"attack AUC by strategy for {whose}",
-            Kind.change_table: "FLORIST against baseline-partial",
-            Kind.samples_table: "label-random-pred, labels averaged",
-            Kind.utility: f"AUC and ACE, synthetic {whose}",
-            Kind.convergence: "convergence of FLORIST",
+            RecipeKind.attack_table: f"attack AUC by strategy for {whose}",
+            RecipeKind.change_table: "FLORIST against baseline-partial",
+            RecipeKind.samples_table: "label-random-pred, labels averaged",
+            RecipeKind.utility: f"AUC and ACE, synthetic {whose}",
+            RecipeKind.convergence: "convergence of FLORIST",
         }[self.kind]
 
     def conditions(self, ratios: Sequence[float], samples: Sequence[int]) -> list[Condition]:
@@ -146,16 +146,16 @@ class Recipe:
             for method in (FLORIST, PARTIAL)
         )
         match self.kind:
-            case Kind.attack_table:
+            case RecipeKind.attack_table:
                 return [
                     Condition(self.dataset, self.lacking, method, TABLE_RATIO)
                     for method in METHODS[self.lacking]
                 ]
-            case Kind.change_table:
+            case RecipeKind.change_table:
                 return [*partial, *florist]
-            case Kind.samples_table:
+            case RecipeKind.samples_table:
                 return [sampled_labels(self.dataset, number) for number in samples]
-            case Kind.utility:
+            case RecipeKind.utility:
                 return [
                     baseline_full(self.dataset),
                     *(
@@ -164,7 +164,7 @@ class Recipe:
                         for ratio in ratios
                     ),
                 ]
-            case Kind.convergence:
+            case RecipeKind.convergence:
                 return florist
 
 
@@ -178,28 +178,29 @@ def sampled_labels(dataset: DatasetName, number: int) -> Condition:
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe(Kind.utility, "criteo", Lacking.labels, "Figure 2 (a), (d)"),
-        Recipe(Kind.attack_table, "criteo", Lacking.labels, "Table 1"),
-        Recipe(Kind.utility, "criteo", Lacking.features, "Figure 2 (b), (e)"),
-        Recipe(Kind.attack_table, "criteo", Lacking.features, "Table 2"),
-        Recipe(Kind.utility, "criteo", Lacking.both, "Figure 2 (c), (f)"),
-        Recipe(Kind.change_table, "criteo", Lacking.both, "Table 3"),
-        Recipe(Kind.convergence, "criteo", Lacking.both, "Figure 2 (h), (i), (j)"),
-        Recipe(Kind.samples_table, "avazu", Lacking.labels, "Table 5"),
-        Recipe(Kind.utility, "avazu", Lacking.labels, "Figure 3 (a), (d)"),
-        Recipe(Kind.attack_table, "avazu", Lacking.labels, "Table 6"),
-        Recipe(Kind.utility, "avazu", Lacking.features, "Figure 3 (b), (e)"),
-        Recipe(Kind.attack_table, "avazu", Lacking.features, "Table 7"),
-        Recipe(Kind.utility, "avazu", Lacking.both, "Figure 3 (c), (f)"),
-        Recipe(Kind.change_table, "avazu", Lacking.both, "Table 8"),
+        Recipe(RecipeKind.utility, "criteo", Lacking.labels, "Figure 2 (a), (d)"),
+        Recipe(RecipeKind.attack_table, "criteo", Lacking.labels, "Table 1"),
+        Recipe(RecipeKind.utility, "criteo", Lacking.features, "Figure 2 (b), (e)"),
+        Recipe(RecipeKind.attack_table, "criteo", Lacking.features, "Table 2"),
+        Recipe(RecipeKind.utility, "criteo", Lacking.both, "Figure 2 (c), (f)"),
+        Recipe(RecipeKind.change_table, "criteo", Lacking.both, "Table 3"),
+        Recipe(RecipeKind.convergence, "criteo", Lacking.both, "Figure 2 (h), (i), (j)"),
+        Recipe(RecipeKind.samples_table, "avazu", Lacking.labels, "Table 5"),
+        Recipe(RecipeKind.utility, "avazu", Lacking.labels, "Figure 3 (a), (d)"),
+        Recipe(RecipeKind.attack_table, "avazu", Lacking.labels, "Table 6"),
+        Recipe(RecipeKind.utility, "avazu", Lacking.features, "Figure 3 (b), (e)"),
+        Recipe(RecipeKind.attack_table, "avazu", Lacking.features, "Table 7"),
+        Recipe(RecipeKind.utility, "avazu", Lacking.both, "Figure 3 (c), (f)"),
+        Recipe(RecipeKind.change_table, "avazu", Lacking.both, "Table 8"),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large the experiments are."""
+    """The size of the experiments."""
 
+    name: str
     #: Rows taken of each data set at random, test included; None for all.
     rows: Mapping[DatasetName, int | None]
     ratios: tuple[float, ...]
@@ -214,35 +215,39 @@ class Scale:
     #: Whether to make all attacks where the paper lists some, and the paper's own everywhere; else
     #: only the paper's, where it lists them: what they look at takes much memory.
     every_attack: bool
+    #: Whether data sets without a file are generated.
+    generates_data: bool = False
 
 
-SCALES: dict[str, Scale] = {
-    # Half an hour on two cores. Few rows need small steps of many, not large ones of few.
-    "small": Scale(
-        rows={"criteo": 40_000, "avazu": 40_000},
-        ratios=(0.05, 0.25, 0.5, 0.75, 0.95),
-        samples=(1, 2, 4, 10),
-        seeds=2,
-        epochs=3,
-        batch_size=512,
-        learning_rate=5e-4,
-        min_count=10,
-        scaling="log",
-        every_attack=True,
-    ),
-    "paper": Scale(
-        rows={"criteo": SETUPS["criteo"].rows, "avazu": None},
-        ratios=RATIOS,
-        samples=tuple(SAMPLES),
-        seeds=1,
-        epochs=3,
-        batch_size=8192,
-        learning_rate=1e-4,
-        min_count=1,
-        scaling="linear",
-        every_attack=False,
-    ),
-}
+#: Takes half an hour on two cores. Few rows need many small steps rather than few large ones.
+SMALL = Scale(
+    name="small",
+    rows={"criteo": 40_000, "avazu": 40_000},
+    ratios=(0.05, 0.25, 0.5, 0.75, 0.95),
+    samples=(1, 2, 4, 10),
+    seeds=2,
+    epochs=3,
+    batch_size=512,
+    learning_rate=5e-4,
+    min_count=10,
+    scaling="log",
+    every_attack=True,
+    generates_data=True,
+)
+PAPER = Scale(
+    name="paper",
+    rows={"criteo": SETUPS["criteo"].rows, "avazu": None},
+    ratios=RATIOS,
+    samples=tuple(SAMPLES),
+    seeds=1,
+    epochs=3,
+    batch_size=8192,
+    learning_rate=1e-4,
+    min_count=1,
+    scaling="linear",
+    every_attack=False,
+)
+SCALES: dict[str, Scale] = {scale.name: scale for scale in (SMALL, PAPER)}
 
 
 def chosen(names: Iterable[str]) -> list[Recipe]:
@@ -263,3 +268,10 @@ def all_conditions(recipes: Iterable[Recipe], scale: Scale) -> list[Condition]:
     """What all of them need together, none twice."""
     needed = (recipe.conditions(scale.ratios, scale.samples) for recipe in recipes)
     return list(dict.fromkeys(condition for some in needed for condition in some))
+
+
+def count_trials(recipes: Collection[Recipe]) -> str:
+    """Return the number of trials that recipes need at each scale, separated by commas."""
+    return ", ".join(
+        str(scale.seeds * len(all_conditions(recipes, scale))) for scale in SCALES.values()
+    )

@@ -18,65 +18,67 @@ from florist.experiments.explanations import DataFacts
 from florist.experiments.grid import Failure, run_trials
 from florist.experiments.methods import METHODS
 from florist.experiments.paper_figures import TABLE_RATIO
-from florist.experiments.paper_page import Study, render
+from florist.experiments.paper_page import PaperStudy, render
 from florist.experiments.paper_results import Measured, Results
-from florist.experiments.people import Generated, PeopleSettings, Split, load_people
+from florist.experiments.people import Generated, HeldOut, PeopleSettings, load_people
 from florist.experiments.plots import plots_of, write_png
 from florist.experiments.recipes import (
     DATASETS,
     FULL,
     PARTIAL,
-    SCALES,
     Condition,
     Lacking,
     all_conditions,
 )
 from florist.experiments.results import write_tidy
-from florist.experiments.trial import Audit, Trial
+from florist.experiments.trial import Trial, TrialAudit, run_trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
+    from florist.experiments.grid import RunTrial
     from florist.experiments.methods import Method
     from florist.experiments.paper_figures import DatasetName
     from florist.experiments.recipes import Recipe, Scale
     from florist.experiments.trial import TrialResult
 
 #: Intervals are not shown, so few samples do.
-EVERY_ATTACK, PAPERS_ATTACK = Audit(samples=20), Audit(attacks=[], samples=20)
+EVERY_ATTACK, PAPERS_ATTACK = TrialAudit(samples=20), TrialAudit(attacks=[], samples=20)
 
 #: Points of a line of losses.
 STRETCHES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Reproduction:
     """What there is afterwards."""
 
-    study: Study
+    study: PaperStudy
     failures: Sequence[Failure]
     report: Path
 
 
 def reproduce(
     recipes: Sequence[Recipe],
-    scale: str,
+    scale: Scale,
     files: Mapping[DatasetName, Path],
     output: Path,
     jobs: int,
     progress: Progress,
-) -> Outcome:
-    """Run what `output` does not hold yet, and write its page, pictures and table of all numbers.
+    run: RunTrial = run_trial,
+) -> Reproduction:
+    """Run the trials that `output` does not hold yet; write the report, plots and all numbers.
 
     Args:
-        recipes: which tables and figures.
-        scale: a key of `SCALES`.
-        files: data sets as published, or samples of them in that form; others are made up.
+        recipes: the tables and figures to reproduce.
+        scale: the size of the experiments.
+        files: data sets as published, or samples of their rows; others are generated.
         output: the folder.
-        jobs: trials at once.
+        jobs: number of processes.
         progress: counts trials.
+        run: runs one trial.
 
     Raises:
         ConfigurationError: data are missing or cannot be used.
@@ -92,13 +94,13 @@ def reproduce(
     }
     for dataset, settings in people.items():
         data[dataset] = _facts(dataset, settings)
-        needed = all_conditions((r for r in recipes if r.dataset == dataset), SCALES[scale])
+        needed = all_conditions((r for r in recipes if r.dataset == dataset), scale)
         for audit in (EVERY_ATTACK, PAPERS_ATTACK, None):
             trials = {
                 trial.model_dump_json(): (condition, trial)
                 for condition in needed
-                if audit_of(condition, SCALES[scale]) is audit
-                for trial in trials_of(condition, SCALES[scale])
+                if audit_of(condition, scale) is audit
+                for trial in trials_of(condition, scale)
             }
             if not trials:
                 continue
@@ -109,17 +111,18 @@ def reproduce(
                 output / "trials",
                 jobs,
                 progress,
+                run,
             )
             results += found
             failures += failed
             for result in found:
                 condition, _ = trials[result.trial.model_dump_json()]
                 measured.append((condition, measured_in(condition, result)))
-    study = Study(scale, data, recipes, Results(measured), RELEASE)
-    return Outcome(study, failures, _write(study, results, output))
+    study = PaperStudy(scale, data, recipes, Results(measured), RELEASE)
+    return Reproduction(study, failures, _write(study, results, output))
 
 
-def _write(study: Study, results: Sequence[TrialResult], output: Path) -> Path:
+def _write(study: PaperStudy, results: Sequence[TrialResult], output: Path) -> Path:
     report, pictures = output / "report.html", output / "plots"
     try:
         pictures.mkdir(parents=True, exist_ok=True)
@@ -156,21 +159,21 @@ def parse_files(texts: Sequence[str]) -> dict[DatasetName, Path]:
     return files
 
 
-def people_of(dataset: DatasetName, scale: str, file: Path | None) -> PeopleSettings:
+def people_of(dataset: DatasetName, scale: Scale, file: Path | None) -> PeopleSettings:
     """Whom to train and test on.
 
     Raises:
         ConfigurationError: this scale needs a file.
     """
-    rows = SCALES[scale].rows[dataset]
-    split = Split(test=0.1, validation=0.0)
+    rows = scale.rows[dataset]
+    split = HeldOut(test=0.1, validation=0.0)
     if file is not None:
         table = Table.model_validate({"path": file, "format": dataset})
         return PeopleSettings(table=table, rows=rows, split=split)
-    if scale == "paper":
+    if not scale.generates_data:
         raise ConfigurationError(
-            f"the scale `paper` needs all of {dataset.capitalize()}: name its training file with "
-            f"--data {dataset}=FILE, leave its recipes out, or take --scale small"
+            f"--scale {scale.name} needs all of {dataset.capitalize()}: give its training file "
+            f"with --data {dataset}=FILE, leave out its recipes, or use --scale small"
         )
     generated = Generated(people=rows or 40_000, seed=1 + DATASETS.index(dataset))
     return PeopleSettings(generated=generated, split=split)
@@ -219,7 +222,7 @@ def _method(condition: Condition) -> Method:
     return method.but(name, labels={"samples": condition.samples})
 
 
-def audit_of(condition: Condition, scale: Scale) -> Audit | None:
+def audit_of(condition: Condition, scale: Scale) -> TrialAudit | None:
     """How it is attacked, which depends on whether a table of the paper's lists its attack AUC."""
     listed = (
         condition.lacking is not Lacking.both

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from florist.common.core.errors import ConfigurationError
-from florist.experiments.trial import Figure, Trial, TrialResult
+from florist.experiments.trial import Measurement, Trial, TrialResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -84,7 +84,7 @@ class ResultStore:
             facts = json.loads(self._path(digest).read_text(encoding="utf-8"))
             return TrialResult(
                 trial=Trial.model_validate(facts["trial"]),
-                figures=tuple(Figure(**figure) for figure in facts["figures"]),
+                figures=tuple(Measurement(**figure) for figure in facts["figures"]),
                 losses=tuple(facts["losses"]),
                 sizes=facts["sizes"],
                 seconds=facts["seconds"],

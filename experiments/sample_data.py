@@ -84,7 +84,7 @@ class ClickSample:
 
     id_column = click_data.ID_COLUMN
 
-    def data(self) -> tuple[click_data.ClickData, click_data.Split]:
+    def data(self) -> tuple[click_data.ClickData, click_data.ClickSplit]:
         """Everybody, and who is whose."""
         data = click_data.generate(self.people, self.seed)
         return data, click_data.split(data, self.test_fraction, self.alpha, self.beta, self.seed)

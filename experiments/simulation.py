@@ -138,6 +138,15 @@ class Observed:
     seen: Seen | None
 
 
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What connects the parties and makes their halves of the model; tests replace parts of it."""
+
+    make_active: Callable[[HalfSetup, Channel, Run], ActiveHalf] = make_active_half
+    make_passive: MakeHalf = make_passive_half
+    connect: Callable[[], tuple[Link, Link]] = linked_pair
+
+
 def simulate(
     world: World, holdings: Holdings, test: World | None, settings: SimulationSettings
 ) -> tuple[Trained, Trained]:
@@ -158,16 +167,21 @@ def observe(
     *,
     record: bool = True,
     union: Union | None = None,
+    wiring: Wiring = Wiring(),  # noqa: B008 - frozen
 ) -> Observed:
-    """As `simulate`, with all that there is to see.
+    """Train like `simulate`, and return everything that an observer could see.
 
     Args:
-        world: everybody.
-        holdings: who is whose.
+        world: all people.
+        holdings: which people each party has.
         test: people to evaluate on after each epoch.
-        settings: of both parties.
+        settings: the settings of both parties.
         record: whether to keep what crosses the link.
-        union: of an alignment that was made; None draws one by the seed.
+        union: the result of an alignment; None draws one from the seed.
+        wiring: what connects the parties and makes their halves.
+
+    Raises:
+        Exception: whatever the first party to fail raised.
     """
     torch.set_num_threads(1)  # the parties are two threads already
     deterministic()
@@ -176,10 +190,10 @@ def observe(
         "active": _setup(world, holdings, test, settings, union, "active"),
         "passive": _setup(world, holdings, test, settings, union, "passive"),
     }
-    links = linked_pair()
+    links = wiring.connect()
     # What one party sends, the other receives: both views can be read from one side.
     recorder = RecordingLink(links[1]) if record else None
-    scores = _TestScores()
+    scores = _TestScores(wiring.make_active)
     failures: list[BaseException] = []
 
     def side(role: RoleName, link: Link, make: MakeHalf, folder: Path) -> Trained:
@@ -200,7 +214,7 @@ def observe(
     with tempfile.TemporaryDirectory(prefix="florist-") as folder, ThreadPoolExecutor(2) as both:
         ends = (
             both.submit(side, "active", links[0], scores.make_half, Path(folder)),
-            both.submit(side, "passive", recorder or links[1], make_passive_half, Path(folder)),
+            both.submit(side, "passive", recorder or links[1], wiring.make_passive, Path(folder)),
         )
     if failures:
         raise failures[0]  # the other party only lost its peer
@@ -214,12 +228,13 @@ def observe(
 class _TestScores:
     """Keeps what the active party predicts for the test people, epoch by epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[HalfSetup, Channel, Run], ActiveHalf]) -> None:
         self.by_epoch: list[Predictions] = []
+        self._make = make
         self._half: ActiveHalf
 
     def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
-        self._half = make_active_half(setup, channel, run)
+        self._half = self._make(setup, channel, run)
         return self._half
 
     def keep(self, history: History) -> None:

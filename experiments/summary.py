@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Setting:
+class TrialGroup:
     """What results of several seeds have in common."""
 
     method: str
@@ -34,12 +34,12 @@ class Setting:
         return self.method, self.alpha, self.beta
 
 
-def by_setting(results: Iterable[TrialResult]) -> dict[Setting, list[TrialResult]]:
+def by_group(results: Iterable[TrialResult]) -> dict[TrialGroup, list[TrialResult]]:
     """One result per seed."""
-    grouped: dict[Setting, list[TrialResult]] = defaultdict(list)
+    grouped: dict[TrialGroup, list[TrialResult]] = defaultdict(list)
     for result in results:
         trial = result.trial
-        setting = Setting(
+        setting = TrialGroup(
             trial.method.name,
             trial.alpha,
             trial.beta,
@@ -51,14 +51,14 @@ def by_setting(results: Iterable[TrialResult]) -> dict[Setting, list[TrialResult
     return dict(grouped)
 
 
-def best_settings(results: Iterable[TrialResult], metric: str = "auc") -> list[Setting]:
+def best_groups(results: Iterable[TrialResult], metric: str = "auc") -> list[TrialGroup]:
     """For each method and ratio the one that did best on the validation people, over all seeds.
 
     Without validation people nothing can be chosen, and there are none.
     """
     sign = 1 if metric == "auc" else -1
-    best: dict[tuple[str, float, float], tuple[float, Setting]] = {}
-    for setting, seeds in by_setting(results).items():
+    best: dict[tuple[str, float, float], tuple[float, TrialGroup]] = {}
+    for setting, seeds in by_group(results).items():
         if not all(seed.values(metric, part="validation") for seed in seeds):
             return []
         score = sign * fmean(seed.last(metric, "validation") for seed in seeds)
@@ -72,12 +72,12 @@ def utility_table(results: Sequence[TrialResult], choose_by: str) -> Table:
 
     Where a method has several settings, a star marks the one chosen on the validation people.
     """
-    chosen = set(best_settings(results, choose_by))
-    if len(chosen) == len(by_setting(results)):
+    chosen = set(best_groups(results, choose_by))
+    if len(chosen) == len(by_group(results)):
         chosen.clear()
     table = _table("Test figures", "AUC", "ACE", "log loss")
     table.caption = f"± over seeds; * best by {choose_by} in validation"
-    for setting, seeds in by_setting(results).items():
+    for setting, seeds in by_group(results).items():
         quality = (_shown([s.last(metric) for s in seeds]) for metric in ("auc", "ace", "log_loss"))
         table.add_row(*_headings(setting, seeds, starred=setting in chosen), *quality)
     return table
@@ -90,7 +90,7 @@ def leak_table(results: Sequence[TrialResult]) -> Table:
         *("by passive", "AUC", "TPR at 1%"),
         *("by active", "AUC", "TPR at 1%"),
     )
-    for setting, seeds in by_setting(results).items():
+    for setting, seeds in by_group(results).items():
         attacks = *_strongest(seeds, "passive"), *_strongest(seeds, "active")
         if any(attacks):
             table.add_row(*_headings(setting, seeds), *attacks)
@@ -106,7 +106,7 @@ def _table(title: str, *figures: str) -> Table:
 
 
 def _headings(
-    setting: Setting, seeds: Sequence[TrialResult], *, starred: bool = False
+    setting: TrialGroup, seeds: Sequence[TrialResult], *, starred: bool = False
 ) -> tuple[str, ...]:
     return (
         f"{setting.method} *" if starred else setting.method,

@@ -33,7 +33,7 @@ from florist.experiments.shadow_runs import ShadowRuns
 from florist.experiments.simulation import Holdings, Seen, SimulationSettings, observe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -47,7 +47,14 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-class Audit(Section):
+#: The names of all attacks, by attacker.
+KNOWN_ATTACKS: Mapping[RoleName, tuple[str, ...]] = {
+    "passive": PASSIVE_ATTACKS.names,
+    "active": ACTIVE_ATTACKS.names,
+}
+
+
+class TrialAudit(Section):
     """How each party is attacked by the other, besides the paper's attack AUC."""
 
     attacks: list[str] | None = Field(
@@ -148,7 +155,7 @@ def _chosen(random: np.random.Generator, people: int, fraction: float) -> npt.ND
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Measurement:
     """A number that was measured; the interval where there is one."""
 
     metric: str
@@ -168,14 +175,14 @@ class TrialResult:
     """What a trial gave."""
 
     trial: Trial
-    figures: tuple[Figure, ...]
+    figures: tuple[Measurement, ...]
     #: Mean loss of each step, synthetic labels included.
     losses: tuple[float, ...]
     #: People for training: the active party's, the passive party's, of both, and UIDs.
     sizes: dict[str, int]
     seconds: dict[str, float]
 
-    def values(self, metric: str, **where: object) -> list[Figure]:
+    def values(self, metric: str, **where: object) -> list[Measurement]:
         """All figures of this metric whose fields are as in `where`."""
         return [
             figure
@@ -188,13 +195,13 @@ class TrialResult:
         """The metric of held-out people after the last epoch."""
         return self.values(metric, part=part)[-1].value
 
-    def strongest(self, side: RoleName, metric: str = "attack_folded_auc") -> Figure | None:
+    def strongest(self, side: RoleName, metric: str = "attack_folded_auc") -> Measurement | None:
         """The highest figure of this attacker's; None if there was nothing to find out."""
         found = self.values(metric, side=side)
         return max(found, key=lambda figure: figure.value) if found else None
 
 
-def run_trial(people: People, trial: Trial, audit: Audit | None = Audit()) -> TrialResult:  # noqa: B008 - frozen
+def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudit()) -> TrialResult:  # noqa: B008 - frozen
     """Train, evaluate on who is held out after each epoch, and attack; all in this process.
 
     The same arguments give the same figures, but for the seconds.
@@ -246,7 +253,7 @@ def _predictions(run: Observed, trial: Trial, holdings: Holdings) -> list[Predic
     return [np.minimum(predictions / real, 1) for predictions in run.predictions]
 
 
-def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Figure]:
+def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Measurement]:
     """AUC, ACE and log loss after each epoch."""
     first = len(people.validation)
     parts = {"validation": slice(first), "test": slice(first, None)}
@@ -256,10 +263,10 @@ def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Figure]:
             if len(truth[rows]):
                 scores = metrics.evaluate(truth[rows], predictions[rows])
                 for metric, value in asdict(scores).items():
-                    yield Figure(metric, value, part=part, epoch=epoch)
+                    yield Measurement(metric, value, part=part, epoch=epoch)
 
 
-def _leaks(seen: Seen, audit: Audit, seed: int) -> Iterator[Figure]:
+def _leaks(seen: Seen, audit: TrialAudit, seed: int) -> Iterator[Measurement]:
     """Every attack by either party on the other; nothing where nothing is to be found out."""
     yield from _paper_attack("passive", seen.passive, seen.has_label)
     yield from _paper_attack("active", seen.active, seen.has_features)
@@ -275,7 +282,7 @@ def _leaks(seen: Seen, audit: Audit, seed: int) -> Iterator[Figure]:
         yield from _attack_figures("active", found)
 
 
-def _learned_leaks(seen: Seen, runs: ShadowRuns, samples: int) -> Iterator[Figure]:
+def _learned_leaks(seen: Seen, runs: ShadowRuns, samples: int) -> Iterator[Measurement]:
     """The learned attack by either party."""
     sides: list[tuple[RoleName, npt.NDArray[np.bool_]]] = [
         ("passive", seen.has_label[seen.passive.uids]),
@@ -296,13 +303,13 @@ def _has_both(truth: npt.NDArray[np.bool_]) -> bool:
 
 def _paper_attack(
     side: RoleName, view: PassiveView | ActiveView, is_real: npt.NDArray[np.bool_]
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     value = spectral_auc(view, is_real)
     if not np.isnan(value):
-        yield Figure("paper_attack_auc", value, side=side, attack="spectral")
+        yield Measurement("paper_attack_auc", value, side=side, attack="spectral")
 
 
-def _attack_figures(side: RoleName, result: AttackResult) -> Iterator[Figure]:
+def _attack_figures(side: RoleName, result: AttackResult) -> Iterator[Measurement]:
     if np.isnan(result.auc.value):
         return  # nothing to judge by, such as flips within one epoch
     estimates = {"attack_auc": result.auc, "attack_folded_auc": result.folded_auc}
@@ -311,24 +318,29 @@ def _attack_figures(side: RoleName, result: AttackResult) -> Iterator[Figure]:
         estimates[f"finds_synthetic_{rate:g}"] = result.finds_synthetic[rate]
         estimates[f"tpr_{rate:g}"] = result.true_positive_rate(rate)
     for metric, estimate in estimates.items():
-        yield Figure(
+        yield Measurement(
             metric, estimate.value, estimate.low, estimate.high, side=side, attack=result.attack
         )
 
 
-def trial_digest(people_digest: str, trial: Trial, audit: Audit | None) -> str:
-    """Equal for trials whose figures are equal."""
+def trial_digest(
+    people_digest: str,
+    trial: Trial,
+    audit: TrialAudit | None,
+    known_attacks: Mapping[RoleName, tuple[str, ...]] = KNOWN_ATTACKS,
+) -> str:
+    """Return a digest that is equal for trials with equal measurements."""
     facts = {
         "version": VERSION,
         "people": people_digest,
         "trial": trial.facts(),
-        # By name, so that a grid made before an attack was there is not taken for whole.
+        # By name, so that results from before an attack was added do not count as complete.
         "audit": audit
         and {
             "samples": audit.samples,
             "learned": audit.learned,
-            "passive": audit.chosen(PASSIVE_ATTACKS.names),
-            "active": audit.chosen(ACTIVE_ATTACKS.names),
+            "passive": audit.chosen(known_attacks["passive"]),
+            "active": audit.chosen(known_attacks["active"]),
         },
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

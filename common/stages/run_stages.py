@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from threading import Event
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
-from florist.common.session.stage_state import StageName, StageOptions
+from florist.common.session.stage_state import CHOICES, StageChoice, StageName, StageOptions
 from florist.common.stages.observe import observing
 from florist.common.stages.stage import StageContext
 from florist.common.stages.stage_table import STAGE_TABLE, incomplete_stages
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from florist.common.stages.role import Role
 
 log = logging.getLogger("florist.stages")
-
-#: What can be run: a stage, all incomplete stages, or the prediction service.
-StageChoice = Literal["all", StageName, "serve"]
-
-CHOICES: tuple[StageChoice, ...] = get_args(StageChoice)
 
 
 def run_stage(
@@ -48,6 +43,7 @@ def run_stages(
     options: StageOptions | None = None,
     progress: Progress | None = None,
     *,
+    on_start: Callable[[str], None] = lambda _name: None,
     on_complete: Callable[[StageName, Path], None] = lambda _name, _result: None,
     until: Event | None = None,
 ) -> None:
@@ -61,6 +57,7 @@ def run_stages(
         choice: one of `CHOICES`.
         options: plaintext and force; by default neither.
         progress: where the steps report their progress; by default nowhere.
+        on_start: called before each stage with its name, also before "serve".
         on_complete: called after each stage with its name and the folder with its result.
         until: ends the prediction service when set; Ctrl-C and SIGTERM end it too.
 
@@ -74,6 +71,7 @@ def run_stages(
         if not plan:
             log.info("all stages are complete; use --force to start over")
         for name in watch.stages(plan):
+            on_start(name)
             if name == "serve":
                 watch.role.serve(
                     config, until or Event(), plaintext=options.plaintext, watch=watch.service

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from florist.cli.ports import free_port
+from florist.common.core.ports import free_port
 from florist.common.observability.log_tail import LogTail
 from florist.common.observability.server import status_server
 from florist.common.observability.status import Status

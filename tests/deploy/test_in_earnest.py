@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from florist.cli.init import write_first_files
-from florist.cli.ports import free_port
+from florist.common.core.ports import free_port
 from florist.common.session.run_directory import RunDirectory
 from tests.deploy.shell import run, try_run
 from tests.deploy.stand_ins import ROOT

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from florist.cli.init import Names, write_first_files
-from florist.cli.ports import free_port
+from florist.common.core.ports import free_port
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.common.transport.certificates import AuthorityFiles, create_authority, issue

@@ -309,7 +309,7 @@ def test_the_passive_party_may_learn_nothing(workspace: Workspace) -> None:
     assert result(workspace, "active")["estimates"] is not None
     assert result(workspace, "passive")["estimates"] is None
     shown = CliRunner().invoke(app, ["show", str(workspace.run_directory("passive").path)])
-    assert "only the active party knows" in " ".join(shown.output.split())
+    assert "only the active party gets" in " ".join(shown.output.split())
 
 
 def test_own_features(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from florist.active_party.role import ACTIVE
-from florist.cli.ports import free_port
 from florist.cli.tool import app
+from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
@@ -176,7 +176,7 @@ def test_florist_health_is_for_supervisors(tmp_path: Path) -> None:
 
     assert health() == (
         1,
-        f"{config}: observability.address is null, so there is nobody to ask; set it\n",
+        f"{config}: observability.address is null, so health cannot be checked; set it\n",
     )
     address = watched(workspace)["active"]
     assert health()[0] == 1

@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from florist.active_party.role import ACTIVE
-from florist.cli.ports import free_port
 from florist.cli.tool import app, reported
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.findings import AuditRecord
 from florist.common.core.errors import FloristError, PeerFailed, StoppedByPolicy
+from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config

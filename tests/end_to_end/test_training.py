@@ -25,8 +25,8 @@ import torch
 from safetensors.torch import load_file
 
 from florist.active_party.role import ACTIVE
-from florist.cli.ports import free_port
 from florist.common.core.errors import FloristError, Interrupted
+from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.session.run_directory import RunDirectory

@@ -89,7 +89,7 @@ _RUN = """
 import pickle, sys
 from pathlib import Path
 from florist.experiments.methods import METHODS
-from florist.experiments.people import Generated, PeopleSettings, Split, load_people
+from florist.experiments.people import Generated, PeopleSettings, HeldOut, load_people
 from florist.experiments.trial import Audit, Trial, run_trial
 from florist.common.settings.training import Model
 from tests.support.serving import QuickModel, client_of, halves, service, table_of, train_pair
@@ -121,7 +121,7 @@ rows = table_of(workspace, "passive").columns.slice(0, 5).to_pylist()
 with service(workspace) as peer, client_of(workspace, peer.address) as client:
     assert len(client.predict(rows)) == 5
 people = load_people(
-    PeopleSettings(generated=Generated(people=600), split=Split(test=0.2, validation=0.2))
+    PeopleSettings(generated=Generated(people=600), split=HeldOut(test=0.2, validation=0.2))
 )
 trial = Trial(
     method=METHODS["default"], alpha=0.5, beta=0.4, batch_size=128, model=Model(hidden=[8, 8])

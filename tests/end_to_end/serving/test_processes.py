@@ -18,9 +18,9 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from florist.cli.ports import free_port
 from florist.cli.tool import app
 from florist.common.core.errors import PeerLost
+from florist.common.core.ports import free_port
 from florist.common.settings.loader import load_config
 from florist.passive_party.serving import PredictionClient
 from tests.support.links import free_address

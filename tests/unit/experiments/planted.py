@@ -5,18 +5,18 @@ from __future__ import annotations
 from florist.common.training.history import EpochFigures
 from florist.experiments.explanations import DataFacts
 from florist.experiments.paper_figures import FEATURE_ATTACKS, LABEL_ATTACKS, SAMPLES
-from florist.experiments.paper_page import Study
+from florist.experiments.paper_page import PaperStudy
 from florist.experiments.paper_results import Measured, Results
 from florist.experiments.recipes import (
     RECIPES,
-    SCALES,
+    SMALL,
     Condition,
     Lacking,
     all_conditions,
     chosen,
 )
 
-CONDITIONS = all_conditions(RECIPES.values(), SCALES["small"])
+CONDITIONS = all_conditions(RECIPES.values(), SMALL)
 
 
 def epochs(first: float, last: float) -> list[EpochFigures]:
@@ -63,7 +63,7 @@ def results(*, without: str = "") -> Results:
     return Results((c, measured(c)) for c in CONDITIONS if c.method != without)
 
 
-def study(*names: str) -> Study:
+def study(*names: str) -> PaperStudy:
     """Of all recipes, or these."""
     facts = {
         "criteo": DataFacts("criteo", "criteo.tsv.gz", 36_000, 4_000, 0.26, real=True),
@@ -71,4 +71,4 @@ def study(*names: str) -> Study:
     }
     recipes = chosen(names)
     data = {recipe.dataset: facts[recipe.dataset] for recipe in recipes}
-    return Study("small", data, recipes, results(), "0.1.0")
+    return PaperStudy(SMALL, data, recipes, results(), "0.1.0")

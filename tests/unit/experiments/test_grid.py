@@ -1,4 +1,4 @@
-"""Grids: what they consist of, that they go on where they were, and what they tell."""
+"""Grids: their trials, resuming, and their results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from florist.cli import tool
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
 from florist.common.settings.loader import load_section, parse_section
-from florist.experiments import grid
-from florist.experiments.grid import GridConfig, run_trials
+from florist.experiments.grid import GridSettings, run_trials
 from florist.experiments.results import ResultStore, tidy
-from florist.experiments.summary import best_settings
-from florist.experiments.trial import Figure, Trial, TrialResult, run_trial
+from florist.experiments.summary import best_groups
+from florist.experiments.trial import Measurement, Trial, TrialResult, run_trial
 
 if TYPE_CHECKING:
-    from florist.experiments.grid import Failure
+    from florist.experiments.grid import Failure, RunTrial
 
 SMALL: dict[str, Any] = {
     "data": {"generated": {"people": 600}, "split": {"test": 0.2, "validation": 0.2}},
@@ -40,20 +39,24 @@ SMALL: dict[str, Any] = {
 }
 
 
-def configured(**changes: object) -> GridConfig:
+def configured(**changes: object) -> GridSettings:
     text = yaml.safe_dump(SMALL | changes)
-    return parse_section(text, GridConfig, folder=Path(), source="grid.yml")
+    return parse_section(text, GridSettings, folder=Path(), source="grid.yml")
 
 
-def run(config: GridConfig, folder: Path, jobs: int = 1) -> tuple[list[TrialResult], list[Failure]]:
-    return run_trials(config.data, config.trials(), config.audit, folder, jobs, NoProgress())
+def run(
+    config: GridSettings, folder: Path, jobs: int = 1, trial_runner: RunTrial = run_trial
+) -> tuple[list[TrialResult], list[Failure]]:
+    return run_trials(
+        config.data, config.trials(), config.audit, folder, jobs, NoProgress(), trial_runner
+    )
 
 
 def figures(results: list[TrialResult]) -> list[object]:
     return [(result.trial, result.figures, result.losses, result.sizes) for result in results]
 
 
-# --- what is tried ---
+# --- trials ---
 
 
 def test_a_grid_is_all_combinations() -> None:
@@ -114,13 +117,13 @@ def test_a_bad_configuration_is_told_by_its_key(changes: dict[str, Any], said: s
 
 def test_the_example_is_a_grid() -> None:
     root = Path(next(iter(florist.cli.__path__))).parent
-    assert load_section(root / "docs" / "how-to" / "simulate-example.yml", GridConfig).trials()
+    assert load_section(root / "docs" / "how-to" / "simulate-example.yml", GridSettings).trials()
 
 
 # --- running ---
 
 
-def test_a_grid_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_grid_resumes(tmp_path: Path) -> None:
     whole, _ = run(configured(), tmp_path / "whole")
     done: list[object] = []
 
@@ -130,16 +133,15 @@ def test_a_grid_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyP
         done.append(arguments)
         return run_trial(*arguments)
 
-    monkeypatch.setattr(grid, "run_trial", stopped_after_two)
     with pytest.raises(KeyboardInterrupt):
-        run(configured(), tmp_path / "parts")
+        run(configured(), tmp_path / "parts", trial_runner=stopped_after_two)
     done.clear()
-    results, failures = run(configured(), tmp_path / "parts")
+    results, failures = run(configured(), tmp_path / "parts", trial_runner=stopped_after_two)
     assert not failures
     assert len(done) == 2
     assert figures(results) == figures(whole)
     done.clear()
-    run(configured(), tmp_path / "parts")
+    run(configured(), tmp_path / "parts", trial_runner=stopped_after_two)
     assert not done
 
 
@@ -152,16 +154,13 @@ def test_a_damaged_result_is_made_again(tmp_path: Path) -> None:
     assert figures(first) == figures(again)
 
 
-def test_what_fails_does_not_end_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_trial_does_not_end_the_others(tmp_path: Path) -> None:
     def fails_once(people: Any, trial: Trial, audit: Any) -> TrialResult:  # noqa: ANN401
         if trial.method.name == "default" and trial.seed == 0:
             raise ZeroDivisionError("planted")
         return run_trial(people, trial, audit)
 
-    monkeypatch.setattr(grid, "run_trial", fails_once)
-    results, (failure,) = run(configured(), tmp_path)
+    results, (failure,) = run(configured(), tmp_path, trial_runner=fails_once)
     assert len(results) == 3
     assert str(failure).startswith("default, alpha 0.5")
     assert str(failure).endswith("seed 0: ZeroDivisionError: planted")
@@ -198,10 +197,10 @@ def test_processes_give_the_same_results_and_keep_them_when_killed(tmp_path: Pat
     assert finished.keys() & {file.name for file in (tmp_path / "here").iterdir()}
 
 
-# --- what is told ---
+# --- results ---
 
 
-def test_the_command_shows_and_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_and_keeps_all_results(tmp_path: Path) -> None:
     path = tmp_path / "grid.yml"
     path.write_text(yaml.safe_dump(SMALL))
     command = ["simulate", "--config", str(path), "--jobs", "1"]
@@ -211,11 +210,11 @@ def test_the_command_shows_and_keeps_all(tmp_path: Path, monkeypatch: pytest.Mon
     table = parquet.read_table(tmp_path / "grid.results" / "results.parquet")
     keys = {(row["method"], row["seed"]) for row in table.select(["method", "seed"]).to_pylist()}
     assert keys == set(product(["baseline-partial", "default"], [0, 1]))
-    monkeypatch.setattr(grid, "run_trial", lambda *_: 1 / 0)
-    path.write_text(yaml.safe_dump(SMALL | {"seeds": [0, 1, 2]}))
+    diverges = {"methods": ["default"], "seeds": [2], "learning_rate": [1e30]}
+    path.write_text(yaml.safe_dump(SMALL | diverges))
     result = CliRunner().invoke(tool.app, command)
     assert result.exit_code == 1
-    assert "seed 2: ZeroDivisionError" in " ".join(result.output.split())
+    assert "rate 1e+30, seed 2:" in " ".join(result.output.split())
 
 
 def made(method: str, seed: int, rate: float, validation: float, test: float) -> TrialResult:
@@ -225,7 +224,7 @@ def made(method: str, seed: int, rate: float, validation: float, test: float) ->
     quality = {"validation": validation, "test": test}
     return TrialResult(
         trial,
-        tuple(Figure("auc", value, part=part, epoch=1) for part, value in quality.items()),
+        tuple(Measurement("auc", value, part=part, epoch=1) for part, value in quality.items()),
         losses=(0.7, 0.6),
         sizes={"union": 3},
         seconds={"training": 0.5},
@@ -240,7 +239,7 @@ def test_settings_are_chosen_by_the_validation_people_alone() -> None:
         made("a", 1, 0.2, validation=0.8, test=0.7),
         made("b", 0, 0.1, validation=0.6, test=0.7),
     ]
-    best = best_settings(results)
+    best = best_groups(results)
     assert [(setting.method, setting.learning_rate) for setting in best] == [("a", 0.2), ("b", 0.1)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,17 +74,6 @@ def test_from_noise_nothing_is_learned() -> None:
     theirs = [active(rows(seed, none), half_real(SIZE, seed)) for seed in (1, 2)]
     assert tells_nothing(LearnedAttack.fit(ours[0], half_real(SIZE, 77)).score(ours[1]))
     assert tells_nothing(LearnedAttack.fit(theirs[0], half_real(SIZE, 77)).score(theirs[1]))
-
-
-def test_known_scores_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second, is_real = traits(1)
-    view = passive(gradients(1, first), rows(11, second))
-    attack = LearnedAttack.fit(view, is_real)
-    known = {name: PASSIVE_ATTACKS[name].score(view) for name in PASSIVE_ATTACKS.names}
-    expected = attack.score(view)
-    only_names = SimpleNamespace(names=PASSIVE_ATTACKS.names)
-    monkeypatch.setattr("florist.experiments.learned_attacks.PASSIVE_ATTACKS", only_names)
-    assert np.array_equal(attack.score(view, known), expected)
 
 
 def test_one_epoch_and_half_precision_will_do() -> None:

@@ -11,7 +11,7 @@ import pytest
 from florist.common.settings.training import Model
 from florist.experiments.methods import METHODS
 from florist.experiments.people import People
-from florist.experiments.trial import Audit, Trial, TrialResult, run_trial
+from florist.experiments.trial import Trial, TrialAudit, TrialResult, run_trial
 
 ROWS, TRAINED = 6000, 4000
 LABELS = ("majority", "minority", "random-pos", "random-pred", "neighbors")
@@ -44,7 +44,7 @@ def tried(method: str, alpha: float, beta: float) -> TrialResult:
         scaling="linear",
         model=Model(hidden=[64, 64]),
     )
-    return run_trial(people(), trial, Audit(attacks=[], samples=20))
+    return run_trial(people(), trial, TrialAudit(attacks=[], samples=20))
 
 
 def folded(result: TrialResult) -> float:

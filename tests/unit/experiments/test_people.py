@@ -12,7 +12,7 @@ from pyarrow import csv
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.data import PreprocessingSettings, Table
 from florist.experiments import click_data
-from florist.experiments.people import Generated, PeopleSettings, Split, load_people
+from florist.experiments.people import Generated, HeldOut, PeopleSettings, load_people
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,13 +33,13 @@ def table(path: Path, rows: int = 200) -> Table:
 
 
 def test_the_parts_are_all_people_and_none_twice() -> None:
-    settings = PeopleSettings(generated=Generated(people=1000), split=Split(test=0.2))
+    settings = PeopleSettings(generated=Generated(people=1000), split=HeldOut(test=0.2))
     people = load_people(settings)
     parts = (people.train, people.validation, people.test)
     assert [len(part) for part in parts] == [700, 100, 200]
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(1000))
     assert np.array_equal(people.test, load_people(settings).test)
-    other = settings.model_copy(update={"split": Split(test=0.2, seed=1)})
+    other = settings.model_copy(update={"split": HeldOut(test=0.2, seed=1)})
     assert not np.array_equal(people.test, load_people(other).test)
 
 
@@ -92,7 +92,7 @@ def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
     first, copy = (PeopleSettings(table=table(tmp_path / f"{name}.csv")) for name in ("a", "b"))
     assert first.digest() == copy.digest()
     changed = PeopleSettings(table=table(tmp_path / "c.csv", rows=201))
-    split = first.model_copy(update={"split": Split(seed=1)})
+    split = first.model_copy(update={"split": HeldOut(seed=1)})
     assert len({first.digest(), changed.digest(), split.digest()}) == 3
 
 
@@ -102,7 +102,7 @@ def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
         ({}, "data: give it one of `generated` and `table`"),
         ({"generated": Generated(), "active_columns": ("town",)}, "has no feature 'town'"),
         (
-            {"generated": Generated(people=100), "split": Split(test=0.01)},
+            {"generated": Generated(people=100), "split": HeldOut(test=0.01)},
             "a class of the label is not there",
         ),
     ],

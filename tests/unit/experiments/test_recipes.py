@@ -23,8 +23,8 @@ from florist.experiments.recipes import (
     RECIPES,
     SCALES,
     Condition,
-    Kind,
     Lacking,
+    RecipeKind,
     all_conditions,
     chosen,
     sampled_labels,
@@ -106,7 +106,7 @@ def test_recipes_share_what_they_need() -> None:
 
 
 def test_the_samples_table_has_its_own_epochs() -> None:
-    (recipe,) = (recipe for recipe in RECIPES.values() if recipe.kind is Kind.samples_table)
+    (recipe,) = (recipe for recipe in RECIPES.values() if recipe.kind is RecipeKind.samples_table)
     assert recipe.conditions((), (1, 4)) == [sampled_labels("avazu", n) for n in (1, 4)]
     assert sampled_labels("avazu", 4) == Condition(
         "avazu", Lacking.labels, "label-random-pred", 0.5, samples=4, epochs=2

@@ -1,26 +1,26 @@
-"""From recipes to trials to a folder with a report: on few people, made up."""
+"""From recipes to trials to a folder with a report, on a few generated people."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import typer
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from florist.cli.experiments import print_reproduction
 from florist.cli.tool import app
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
-from florist.experiments import reproduction
-from florist.experiments.paper_page import Study
-from florist.experiments.paper_results import Results
 from florist.experiments.recipes import (
+    PAPER,
     RECIPES,
-    SCALES,
+    SMALL,
     Condition,
     Lacking,
-    Scale,
     baseline_full,
     sampled_labels,
 )
@@ -34,19 +34,11 @@ from florist.experiments.reproduction import (
     trials_of,
 )
 
-TINY = replace(
-    SCALES["small"], rows={"criteo": 600, "avazu": 600}, ratios=(0.5,), seeds=1, epochs=2
-)
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> Scale:
-    monkeypatch.setitem(SCALES, "small", TINY)
-    return TINY
+TINY = replace(SMALL, rows={"criteo": 600, "avazu": 600}, ratios=(0.5,), seeds=1, epochs=2)
 
 
 def test_conditions_become_the_papers_trials() -> None:
-    scale = SCALES["small"]
+    scale = SMALL
     trials = trials_of(Condition("criteo", Lacking.labels, "label-majority-tr", 0.25), scale)
     assert [trial.seed for trial in trials] == list(range(scale.seeds))
     assert (trials[0].alpha, trials[0].beta) == (0, 0.25)
@@ -60,7 +52,7 @@ def test_conditions_become_the_papers_trials() -> None:
 
 
 def test_attacks_are_made_on_what_the_tables_list() -> None:
-    small, paper = SCALES["small"], SCALES["paper"]
+    small, paper = SMALL, PAPER
     for condition in RECIPES["criteo-features-attacks"].conditions((), ()):
         assert audit_of(condition, small) is EVERY_ATTACK
         assert audit_of(condition, paper) is PAPERS_ATTACK
@@ -87,20 +79,18 @@ def test_data_are_named_by_their_data_set() -> None:
 
 
 def test_people_are_the_files_or_made_up() -> None:
-    given = people_of("avazu", "paper", Path("train.gz"))
+    given = people_of("avazu", PAPER, Path("train.gz"))
     assert given.table is not None
     assert (given.table.id_column, given.rows) == ("id", None)
-    made_up = [people_of(dataset, "small", None).generated for dataset in ("criteo", "avazu")]
+    made_up = [people_of(dataset, SMALL, None).generated for dataset in ("criteo", "avazu")]
     assert made_up[0] != made_up[1]
     with pytest.raises(ConfigurationError, match="--data criteo=FILE"):
-        people_of("criteo", "paper", None)
+        people_of("criteo", PAPER, None)
 
 
-def test_a_reproduction_ends_with_a_report_and_is_resumed(
-    tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reproduction_writes_a_report_and_resumes(tmp_path: Path) -> None:
     recipes = [RECIPES["criteo-auc-change"], RECIPES["criteo-features-attacks"]]
-    outcome = reproduce(recipes, "small", {}, tmp_path, 1, NoProgress())
+    outcome = reproduce(recipes, TINY, {}, tmp_path, 1, NoProgress())
     assert not outcome.failures
     assert outcome.report.read_text(encoding="utf-8").count("<section") == len(recipes) + 2
     assert [path.name for path in (tmp_path / "plots").iterdir()] == ["criteo-auc-change.png"]
@@ -118,26 +108,34 @@ def test_a_reproduction_ends_with_a_report_and_is_resumed(
     facts = outcome.study.data["criteo"]
     assert (facts.rows, facts.test_rows, facts.real) == (540, 60, False)
 
-    def must_not_run(*_: object) -> None:
+    def must_not_run(*_: object) -> NoReturn:
         raise AssertionError
 
-    monkeypatch.setattr("florist.experiments.grid.run_trial", must_not_run)
-    again = reproduce(recipes, "small", {}, tmp_path, 1, NoProgress())
+    again = reproduce(recipes, TINY, {}, tmp_path, 1, NoProgress(), run=must_not_run)
     assert again.report.read_text(encoding="utf-8") == outcome.report.read_text(encoding="utf-8")
 
 
-def test_the_command_says_what_holds_and_what_failed(
-    tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_prints_the_report_and_the_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def breaks(*_: object) -> None:
+    def breaks(*_: object) -> NoReturn:
         raise ConfigurationError("no such people")
 
-    monkeypatch.setattr("florist.experiments.grid.run_trial", breaks)
-    arguments = ["experiments", "paper", "--recipe", "criteo-auc-change", "--jobs", "1"]
-    told = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path)])
-    assert told.exit_code == 1
-    assert "no such people" in told.output
-    assert "report.html" in told.output.replace("\n", "")
+    recipes = [RECIPES["criteo-auc-change"]]
+    outcome = reproduce(recipes, TINY, {}, tmp_path, 1, NoProgress(), run=breaks)
+    with pytest.raises(typer.Exit) as ended:
+        print_reproduction(outcome)
+    assert ended.value.exit_code == 1
+    printed = capsys.readouterr().out
+    assert "no such people" in printed
+    assert "report.html" in printed.replace("\n", "")
+
+
+def test_the_command_names_a_missing_data_file(tmp_path: Path) -> None:
+    arguments = ["experiments", "paper", "--data", f"criteo={tmp_path / 'none.csv'}"]
+    command = [*arguments, "--output", str(tmp_path / "out"), "--jobs", "1"]
+    with pytest.raises(ConfigurationError, match=r"none\.csv"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_recipes_are_listed() -> None:
@@ -147,9 +145,8 @@ def test_recipes_are_listed() -> None:
         assert name in told.output
 
 
-def test_a_folder_that_cannot_be_written_is_named(tiny: Scale, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("a file")
-    study = Study("small", {}, [], Results([]), "0")
     with pytest.raises(ConfigurationError, match="--output"):
-        reproduction._write(study, [], taken)
+        reproduce([], TINY, {}, taken, 1, NoProgress())

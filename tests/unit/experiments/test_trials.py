@@ -1,15 +1,14 @@
-"""Trials: who is split how, what is measured, and that it can be repeated."""
+"""Trials: how people are split, what is measured, and that results are repeatable."""
 
 from __future__ import annotations
 
 import math
 from itertools import product
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import numpy as np
 import pytest
 
-from florist.common.audit.attacks import PASSIVE_ATTACKS
 from florist.common.core.errors import PeerLost
 from florist.common.settings.agreement import (
     FeatureStrategyName,
@@ -20,23 +19,28 @@ from florist.common.settings.training import Model
 from florist.common.transport.in_memory import linked_pair
 from florist.experiments import simulation
 from florist.experiments.methods import AS_IN_THE_PAPER, METHODS, Method
-from florist.experiments.people import Generated, People, PeopleSettings, Split, load_people
-from florist.experiments.simulation import Holdings, observe
-from florist.experiments.trial import Audit, Trial, run_trial, trial_digest
+from florist.experiments.people import Generated, HeldOut, People, PeopleSettings, load_people
+from florist.experiments.simulation import Holdings, SimulationSettings, Wiring, observe
+from florist.experiments.trial import (
+    KNOWN_ATTACKS,
+    Trial,
+    TrialAudit,
+    run_trial,
+    trial_digest,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from florist.common.training.half_setup import HalfSetup
+    from florist.common.transport.channel import Link
 
-AUDIT = Audit(samples=30)
+AUDIT = TrialAudit(samples=30)
 LABELS, FEATURES = get_args(LabelStrategyName), get_args(FeatureStrategyName)
 
 
 @pytest.fixture(scope="module")
 def people() -> People:
     return load_people(
-        PeopleSettings(generated=Generated(people=1500), split=Split(test=0.2, validation=0.2))
+        PeopleSettings(generated=Generated(people=1500), split=HeldOut(test=0.2, validation=0.2))
     )
 
 
@@ -154,7 +158,7 @@ def test_a_trial_measures_quality_and_leaks(people: People) -> None:
 
 def test_the_learned_attack_needs_a_shadow_run(people: People) -> None:
     leaky = METHODS["florist-paper"].but("leaky", labels={"strategy": "label-minority"})
-    audit = Audit(samples=30, attacks=[], learned=True)
+    audit = TrialAudit(samples=30, attacks=[], learned=True)
     result = run_trial(people, trial(epochs=2).model_copy(update={"method": leaky}), audit)
     for side in ("passive", "active"):
         (learned,) = result.values("attack_folded_auc", side=side, attack="learned")
@@ -202,13 +206,12 @@ def test_the_digest_tells_trials_apart() -> None:
     assert trial_digest("people", trial(), AUDIT) in digests
 
 
-def test_a_new_attack_makes_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a grid that goes on would take results without it for whole."""
-    named = Audit(attacks=["spectral"])
+def test_a_new_attack_changes_the_digest() -> None:
+    """Otherwise a resumed grid would take results without the new attack as complete."""
+    named = TrialAudit(attacks=["spectral"])
+    more = {**KNOWN_ATTACKS, "passive": (*KNOWN_ATTACKS["passive"], "new")}
     before = [trial_digest("people", trial(), audit) for audit in (AUDIT, named)]
-    entries = PASSIVE_ATTACKS._entries | {"new": PASSIVE_ATTACKS["spectral"]}
-    monkeypatch.setattr(PASSIVE_ATTACKS, "_entries", entries)
-    after = [trial_digest("people", trial(), audit) for audit in (AUDIT, named)]
+    after = [trial_digest("people", trial(), audit, more) for audit in (AUDIT, named)]
     assert before[0] != after[0]
     assert before[1] == after[1]
 
@@ -216,38 +219,48 @@ def test_a_new_attack_makes_another_digest(monkeypatch: pytest.MonkeyPatch) -> N
 # --- the simulation ---
 
 
-@pytest.mark.parametrize("role", ["active", "passive"])
-def test_a_failure_is_told_by_its_cause(
-    people: People, monkeypatch: pytest.MonkeyPatch, role: str
-) -> None:
-    """Not by that of the other party, which only lost its peer."""
+def simulated(people: People, wiring: Wiring) -> None:
+    how = trial()
+    holdings = how.holdings(people.train)
+    world, held_out = people.worlds(holdings.passive, holdings.active, how.preprocessing)
+    settings = SimulationSettings(how.agreement(), how.model, how.optimiser)
+    observe(world, holdings, held_out, settings, record=False, wiring=wiring)
 
-    def fail(setup: HalfSetup, *_: object) -> None:
-        raise ZeroDivisionError(f"planted with {setup.numeric} columns")
 
-    monkeypatch.setattr(simulation, f"make_{role}_half", fail)
-    monkeypatch.setattr(simulation, "linked_pair", _quick(linked_pair))
+def quick_links() -> tuple[Link, Link]:
+    return linked_pair(grace=0.05)
+
+
+def fail(setup: HalfSetup, *_: object) -> NoReturn:
+    raise ZeroDivisionError(f"planted with {setup.numeric} columns")
+
+
+@pytest.mark.parametrize(
+    "wiring",
+    [
+        Wiring(make_active=fail, connect=quick_links),
+        Wiring(make_passive=fail, connect=quick_links),
+    ],
+    ids=["active", "passive"],
+)
+def test_the_original_error_is_raised(people: People, wiring: Wiring) -> None:
+    """Not that of the other party, which only lost its peer."""
     with pytest.raises(ZeroDivisionError, match="planted"):
-        run_trial(people, trial(), None)
+        simulated(people, wiring)
 
 
-def _quick(pair: Callable[..., Any]) -> Callable[[], Any]:
-    return lambda: pair(grace=0.05)
-
-
-def test_a_lost_link_is_told_as_such(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_link_raises_peer_lost(people: People) -> None:
     links = linked_pair(grace=0.05)
     links[0].fail(PeerLost("cut"))
-    monkeypatch.setattr(simulation, "linked_pair", lambda: links)
     with pytest.raises(PeerLost):
-        run_trial(people, trial(), None)
+        simulated(people, Wiring(connect=lambda: links))
 
 
 def test_the_truth_beside_the_views_is_who_holds_whom(people: People) -> None:
     how = trial(lacked_by_both="dummies")
     holdings = how.holdings(people.train)
     world, _ = people.worlds(holdings.passive, holdings.active, how.preprocessing)
-    settings = simulation.SimulationSettings(
+    settings = SimulationSettings(
         how.agreement().model_copy(update={"test_table": False}), how.model, how.optimiser
     )
     observed = observe(world, Holdings(holdings.active, holdings.passive, 7), None, settings)

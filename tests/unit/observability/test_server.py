@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.cli.ports import free_port
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.ports import free_port
 from florist.common.observability.server import MOST, status_server
 from florist.common.observability.status import About, Status
 from florist.common.transport.in_memory import linked_pair

@@ -1,7 +1,7 @@
-"""How the default was chosen: utility against the strongest attack, over seeds and ratios.
+"""The study behind the default settings: utility against the strongest attack.
 
-Each contender's batch size, learning rate and, unless they are part of its name, epochs are chosen
-on validation people, by one seed; then all seeds are measured on test people, and attacked.
+Batch size, learning rate and, unless they are part of its name, epochs of each contender are chosen
+on validation people with one seed. Then all seeds are measured on test people and attacked.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure as Picture
+from matplotlib.figure import Figure
 
+from florist.common.settings.data import Table
 from florist.experiments.grid import run_trials
 from florist.experiments.methods import METHODS, Method
-from florist.experiments.trial import Audit, Trial
+from florist.experiments.people import Generated, PeopleSettings
+from florist.experiments.trial import Trial, TrialAudit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,25 +25,37 @@ if TYPE_CHECKING:
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
     from florist.experiments.grid import Failure
-    from florist.experiments.people import PeopleSettings
-    from florist.experiments.trial import Figure, TrialResult
+    from florist.experiments.trial import Measurement, TrialResult
 
 RATIOS = (0.5, 0.2, 0.8)
-SEEDS = (0, 1, 2, 3, 4)
-#: Passes over the union that are tried, and settings beside them: batch size, learning rate.
-MOST_EPOCHS = 3
-SETTINGS = ((256, 1e-3), (256, 2e-3), (1024, 1e-3), (1024, 2e-3))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """The values that are tried.
+
+    Attributes:
+        ratios: fractions of people that each party lacks.
+        seeds: the first one is used to choose hyper-parameters.
+        max_epochs: hyper-parameters are tried with up to this number of epochs.
+        steps: pairs of batch size and learning rate to choose from.
+    """
+
+    ratios: tuple[float, ...] = RATIOS
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    max_epochs: int = 3
+    steps: tuple[tuple[int, float], ...] = ((256, 1e-3), (256, 2e-3), (1024, 1e-3), (1024, 2e-3))
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A way of training."""
+    """A training method to compare."""
 
     method: Method
-    #: Passes, where they are part of it; None: whatever is best in validation.
+    #: Fixed number of epochs; None: whatever is best in validation.
     epochs: int | None = None
     ratios: tuple[float, ...] = RATIOS
-    #: Takes the settings of another, from which it differs in one thing; but for `epochs`.
+    #: Use the hyper-parameters of this contender, except `epochs`: the two differ in one thing.
     like: str | None = None
 
     @property
@@ -52,7 +66,7 @@ class Contender:
 _DEFAULT = METHODS["default"]
 _ONCE = (RATIOS[0],)
 
-#: What each does otherwise than the default.
+#: Variants of the default, by what they change.
 _CHANGES: dict[str, dict[str, Any]] = {
     "no noise": {"embedding_noise": 0.0},
     "noise 0.1": {"embedding_noise": 0.1},
@@ -91,8 +105,8 @@ CONTENDERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Chosen for a contender at a ratio."""
+class HyperParameters:
+    """The hyper-parameters chosen for a contender at a ratio."""
 
     batch_size: int
     learning_rate: float
@@ -101,43 +115,51 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A contender at a ratio: means over seeds, deviations of the first two."""
+    """The results of a contender at a ratio: means over seeds, and the deviation of the AUC."""
 
     name: str
     ratio: float
-    setting: Setting
+    setting: HyperParameters
     auc: float
     auc_deviation: float
     ace: float
-    #: By attacker: the strongest attack on the mean over seeds, its folded AUC, and the TPR at 1%
-    #: false positives of whichever attack has the highest.
+    #: By attacker: the attack with the highest mean folded AUC, that AUC, and the highest mean TPR
+    #: at 1% false positives of any attack.
     leaks: dict[RoleName, tuple[str, float, float]]
 
     @property
     def strongest(self) -> float | None:
-        """The highest folded AUC of either side; None for a baseline."""
+        """The highest folded AUC of either attacker; None for a baseline."""
         return max((auc for _, auc, _ in self.leaks.values()), default=None)
 
 
-class Study:
-    """The trials behind the choice, resumable: what `folder` holds is not run again."""
+class DefaultStudy:
+    """The trials of the study. Results in `folder` are not computed again."""
 
-    def __init__(self, data: PeopleSettings, folder: Path, jobs: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        data: PeopleSettings,
+        folder: Path,
+        jobs: int,
+        progress: Progress,
+        plan: StudyPlan = StudyPlan(),  # noqa: B008 - frozen
+    ) -> None:
         self._data = data
         self._folder = folder
         self._jobs = jobs
         self._progress = progress
+        self._plan = plan
         self.failures: list[Failure] = []
 
-    def rows(self, audit: Audit, contenders: Sequence[Contender] = CONTENDERS) -> list[Row]:
-        """Tune, measure, sum up."""
-        settings = self._tuned(contenders)
+    def rows(self, audit: TrialAudit, contenders: Sequence[Contender] = CONTENDERS) -> list[Row]:
+        """Choose hyper-parameters, run all seeds, and summarise."""
+        chosen = self._tuned(contenders)
         wanted = {
             (contender.name, ratio): [
-                _trial(contender, ratio, seed, settings[contender.like or contender.name, ratio])
-                for seed in SEEDS
+                _trial(contender, ratio, seed, chosen[contender.like or contender.name, ratio])
+                for seed in self._plan.seeds
             ]
-            for ratio in RATIOS
+            for ratio in self._plan.ratios
             for contender in contenders
             if ratio in contender.ratios
         }
@@ -148,30 +170,38 @@ class Study:
             if any(result.trial in trials for result in results)
         ]
 
-    def _tuned(self, contenders: Sequence[Contender]) -> dict[tuple[str, float], Setting]:
+    def _tuned(self, contenders: Sequence[Contender]) -> dict[tuple[str, float], HyperParameters]:
+        """Choose hyper-parameters by validation AUC, by contender and ratio."""
+        plan = self._plan
         tried = [
-            _trial(contender, ratio, SEEDS[0], Setting(*setting, MOST_EPOCHS), tuning=True)
+            _trial(
+                contender,
+                ratio,
+                plan.seeds[0],
+                HyperParameters(*step, plan.max_epochs),
+                tuning=True,
+            )
             for contender in contenders
             if contender.like is None
             for ratio in contender.ratios
-            for setting in SETTINGS
+            for step in plan.steps
         ]
         results = self._run(tried, None)
         fixed = {contender.name: contender.epochs for contender in contenders}
-        best: dict[tuple[str, float], tuple[float, Setting]] = {}
+        best: dict[tuple[str, float], tuple[float, HyperParameters]] = {}
         for result in results:
             trial = result.trial
             key = trial.method.name, trial.alpha
-            for figure in result.values("auc", part="validation"):
-                assert figure.epoch is not None
-                if figure.epoch != (fixed[trial.method.name] or figure.epoch):
+            for measured in result.values("auc", part="validation"):
+                assert measured.epoch is not None
+                if measured.epoch != (fixed[trial.method.name] or measured.epoch):
                     continue
-                setting = Setting(trial.batch_size, trial.learning_rate, figure.epoch)
-                if key not in best or figure.value > best[key][0]:
-                    best[key] = figure.value, setting
-        return {key: setting for key, (_, setting) in best.items()}
+                candidate = HyperParameters(trial.batch_size, trial.learning_rate, measured.epoch)
+                if key not in best or measured.value > best[key][0]:
+                    best[key] = measured.value, candidate
+        return {key: chosen for key, (_, chosen) in best.items()}
 
-    def _run(self, trials: list[Trial], audit: Audit | None) -> list[TrialResult]:
+    def _run(self, trials: list[Trial], audit: TrialAudit | None) -> list[TrialResult]:
         results, failures = run_trials(
             self._data, trials, audit, self._folder, self._jobs, self._progress
         )
@@ -179,8 +209,36 @@ class Study:
         return results
 
 
+def study_defaults(
+    criteo: Path | None, output: Path, jobs: int, progress: Progress
+) -> tuple[str, list[Failure]]:
+    """Run the whole study and write its tables and plots to a folder.
+
+    Args:
+        criteo: Criteo's training file or a sample of its rows; None generates data.
+        output: the folder; trials in it are not run again.
+        jobs: number of processes.
+        progress: counts trials.
+
+    Returns:
+        The tables as Markdown, and the failed trials.
+    """
+    data = (
+        PeopleSettings(generated=Generated(people=120_000))
+        if criteo is None
+        else PeopleSettings(table=Table.model_validate({"path": criteo, "format": "criteo"}))
+    )
+    study = DefaultStudy(data, output / "trials", jobs, progress)
+    rows = study.rows(TrialAudit(samples=100))
+    text = as_markdown(rows)
+    (output / "front.md").write_text(text, encoding="utf-8")
+    for ratio in RATIOS:
+        draw(rows, ratio, output / f"front-{ratio:g}.png")
+    return text, study.failures
+
+
 def _trial(
-    contender: Contender, ratio: float, seed: int, setting: Setting, *, tuning: bool = False
+    contender: Contender, ratio: float, seed: int, setting: HyperParameters, *, tuning: bool = False
 ) -> Trial:
     return Trial(
         method=contender.method,
@@ -199,7 +257,7 @@ def _row(name: str, ratio: float, seeds: list[TrialResult]) -> Row:
     return Row(
         name,
         ratio,
-        Setting(trial.batch_size, trial.learning_rate, trial.epochs),
+        HyperParameters(trial.batch_size, trial.learning_rate, trial.epochs),
         fmean(aucs),
         stdev(aucs) if len(aucs) > 1 else 0.0,
         fmean(seed.last("ace") for seed in seeds),
@@ -211,9 +269,9 @@ _SIDES: tuple[RoleName, RoleName] = ("passive", "active")
 
 
 def _strongest(seeds: list[TrialResult], side: RoleName) -> tuple[str, float, float] | None:
-    """Means over seeds first: the highest of noisy figures would be too high."""
+    """Take means over seeds first: the maximum of noisy values would be biased upwards."""
     means = {
-        metric: _means(figure for seed in seeds for figure in seed.values(metric, side=side))
+        metric: _means(found for seed in seeds for found in seed.values(metric, side=side))
         for metric in ("attack_folded_auc", "tpr_0.01")
     }
     if not means["attack_folded_auc"]:
@@ -222,16 +280,16 @@ def _strongest(seeds: list[TrialResult], side: RoleName) -> tuple[str, float, fl
     return name, auc, max(means["tpr_0.01"].values())
 
 
-def _means(figures: Iterable[Figure]) -> dict[str, float]:
-    """Of each attack, over seeds."""
+def _means(measured: Iterable[Measurement]) -> dict[str, float]:
+    """Return the mean over seeds of each attack."""
     values: dict[str, list[float]] = {}
-    for figure in figures:
-        values.setdefault(figure.attack or "", []).append(figure.value)
+    for each in measured:
+        values.setdefault(each.attack or "", []).append(each.value)
     return {attack: fmean(found) for attack, found in values.items()}
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """A table for each ratio."""
+    """Return one table per ratio."""
     lines = []
     for ratio in dict.fromkeys(row.ratio for row in rows):
         lines += [
@@ -258,12 +316,12 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], ratio: float, path: Path) -> None:
-    """Test AUC against the strongest attack; left and high is best. Baselines are lines.
+    """Plot test AUC against the strongest attack; top left is best. Baselines are lines.
 
-    Points lie close together: each has a number, and its name is in the legend.
+    Points lie close together, so each has a number, which the legend explains.
     """
-    picture = Picture(figsize=(9.5, 5), layout="constrained")
-    axes = picture.subplots()
+    figure = Figure(figsize=(9.5, 5), layout="constrained")
+    axes = figure.subplots()
     here = [row for row in rows if row.ratio == ratio]
     for row in here:
         if row.strongest is None:
@@ -300,4 +358,4 @@ def draw(rows: Sequence[Row], ratio: float, path: Path) -> None:
     axes.set_xlabel("folded AUC of the strongest attack on either side (0.5 is chance)")
     axes.set_ylabel("test AUC")
     axes.set_title(f"Utility against the strongest attack, α = β = {ratio:g}")
-    picture.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110)

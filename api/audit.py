@@ -1,0 +1,51 @@
+"""The record of a self-audit, and repeating its attacks on the view that was kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.audit.audit_folder import AuditFolder
+from florist.common.audit.findings import AuditRecord, Figures, Finding
+from florist.common.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from florist.common.session.run_directory import RunDirectory
+
+#: Bootstrap samples per confidence interval.
+SAMPLES = 1000
+
+
+def load_audit(runs: RunDirectory) -> AuditRecord:
+    """Read what the self-audit of a run has found so far.
+
+    Raises:
+        ConfigurationError: there is no self-audit, or it cannot be read.
+    """
+    path = AuditFolder(runs.audit).record
+    if not path.exists():
+        problem = "holds no self-audit" if runs.path.is_dir() else "is not a folder"
+        raise ConfigurationError(
+            f"{runs.path} {problem}; give the run_directory of a run whose training has started "
+            "with audit.enabled set to true"
+        )
+    return AuditRecord.load(path)
+
+
+def repeat_audit(runs: RunDirectory, record: AuditRecord) -> Figures:
+    """Repeat all attacks on the peer's view that was kept, with more precise intervals.
+
+    Raises:
+        ConfigurationError: the view was not kept, or cannot be read.
+    """
+    from florist.common.audit.attack_runner import attack_as_peer  # noqa: PLC0415 - loads torch
+    from florist.common.audit.kept_view import load_view  # noqa: PLC0415
+
+    alignment = runs.load_alignment("train")
+    sightings = load_view(AuditFolder(runs.audit).view, alignment.summary.union_sha256)
+    own = np.zeros(alignment.summary.union_size, dtype=np.bool_)
+    own[alignment.rank_of_row] = True
+    results = attack_as_peer(record.role, sightings, own, SAMPLES)
+    findings = tuple(found for found in map(Finding.of, results) if found)
+    return Figures(max(seen.step for seen in sightings) + 1, "epochs", findings)

@@ -1,0 +1,112 @@
+"""Running one party of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, overload
+
+from florist.active_party.role import ACTIVE
+from florist.api.config import as_config
+from florist.api.progress import CallbackProgress
+from florist.api.runs import load_run
+from florist.common.core.errors import ConfigurationError
+from florist.common.session.stage_state import StageOptions
+from florist.common.stages.run_stages import run_stages
+from florist.passive_party.role import PASSIVE
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from florist.api.config import AnyPath
+    from florist.api.progress import ProgressCallback, ProgressEvent
+    from florist.api.runs import RunResult
+    from florist.common.core.roles import RoleName
+    from florist.common.session.stage_state import StageChoice, StageName
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.role import Role
+
+ROLES: dict[RoleName, Role] = {"active": ACTIVE, "passive": PASSIVE}
+
+
+@overload
+def run_party(
+    role: RoleName,
+    config: PartyConfig | AnyPath,
+    stage: Literal["all"] | StageName = "all",
+    *,
+    on_progress: ProgressCallback | None = None,
+    force: bool = False,
+    insecure_plaintext: bool = False,
+    stop: Event | None = None,
+) -> RunResult: ...
+@overload
+def run_party(
+    role: RoleName,
+    config: PartyConfig | AnyPath,
+    stage: Literal["serve"],
+    *,
+    on_progress: ProgressCallback | None = None,
+    force: bool = False,
+    insecure_plaintext: bool = False,
+    stop: Event | None = None,
+) -> None: ...
+def run_party(
+    role: RoleName,
+    config: PartyConfig | AnyPath,
+    stage: StageChoice = "all",
+    *,
+    on_progress: ProgressCallback | None = None,
+    force: bool = False,
+    insecure_plaintext: bool = False,
+    stop: Event | None = None,
+) -> RunResult | None:
+    """Run one organisation's side of a run, and wait until it has finished.
+
+    The other organisation runs the other role with its own configuration; either may start first.
+    This function may be called from any thread. It installs no signal handlers and does not
+    configure logging: messages go to the logger "florist".
+
+    Args:
+        role: "active" (has the labels, listens) or "passive" (has features, connects).
+        config: this party's configuration, or the path of its file.
+        stage: "align", "train", "evaluate", "serve", or "all": align, train and evaluate, without
+            the stages that have finished already.
+        on_progress: called with each `ProgressEvent`, possibly from other threads. It must return
+            quickly and must not raise.
+        force: start over: replace what has finished or was begun. Both parties must do so.
+        insecure_plaintext: use no TLS and do not verify the peer. For tests on one machine only.
+        stop: set it to end the stage "serve", which otherwise runs until Ctrl-C.
+
+    Returns:
+        The contents of the run directory, as from `load_run`; None after "serve".
+
+    Raises:
+        ConfigurationError: this party's configuration, files or data cannot be used.
+        AgreementMismatch: the parties' agreements differ.
+        TransportError: the peer cannot be reached, or was lost for too long (`PeerLost`).
+        PeerError: the peer violated the protocol or stopped (`ProtocolViolation`, `PeerFailed`).
+        StoppedByPolicy: the self-audit exceeded a limit of this party.
+
+    Example:
+        >>> run = florist.run_party("active", "active.yml", on_progress=print)
+        >>> run.metrics["auc"]
+        0.71
+    """
+    if role not in ROLES:
+        raise ConfigurationError(f"role {role!r} is unknown; known are: {', '.join(ROLES)}")
+    settings = as_config(config)
+    progress = CallbackProgress(on_progress or _ignore)
+    run_stages(
+        ROLES[role],
+        settings,
+        stage,
+        StageOptions(plaintext=insecure_plaintext, force=force),
+        progress,
+        on_start=progress.start_stage,
+        on_complete=lambda name, _: progress.finish_stage(name),
+        until=stop,
+    )
+    return None if stage == "serve" else load_run(settings.run_directory)
+
+
+def _ignore(event: ProgressEvent) -> None:
+    """Discard progress events."""

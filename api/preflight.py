@@ -1,0 +1,243 @@
+"""Checks of everything that a party needs for a run, before the run starts."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from florist.api.config import as_config
+from florist.common.cluster.choose_runner import make_union_runner
+from florist.common.core.errors import ConfigurationError, FloristError
+from florist.common.core.release import RELEASE
+from florist.common.data.feature_store import FeatureStore
+from florist.common.data.scan_table import scan_table
+from florist.common.data.table_ids import TableIds
+from florist.common.groups import make_group
+from florist.common.psu.limits import disk_needed
+from florist.common.session.run_directory import RunDirectory
+from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, make_hello
+from florist.common.session.stage_state import StageState
+from florist.common.settings.addresses import split_address
+from florist.common.settings.party_config import PartyConfig
+from florist.common.storage.files import FolderStorage
+from florist.common.transport.certificates import inspect
+from florist.common.transport.credentials import NotYet
+from florist.passive_party.role import PASSIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from florist.api.config import AnyPath
+    from florist.common.settings.data import Table
+
+#: Seconds to wait for an answer at the peer's address.
+TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        name: what was checked, such as "certificates".
+        passed: whether the run can use it.
+        message: what was found; if the check failed, what to fix.
+    """
+
+    name: str
+    passed: bool
+    message: str
+
+
+def preflight(
+    config: PartyConfig | AnyPath, on_check: Callable[[Check], object] | None = None
+) -> list[Check]:
+    """Check everything that a party needs, without starting a run.
+
+    Checks the configuration, IDs, columns, compute engine, run directory and disk space,
+    certificates, and the status page's address. If the peer is up, also compares the agreements.
+    A failed check does not prevent the checks after it.
+
+    Args:
+        config: this party's configuration, or the path of its file.
+        on_check: called with each result as soon as it is known.
+
+    Returns:
+        One result per check. An invalid configuration file is the only result.
+
+    Example:
+        >>> for check in florist.preflight("active.yml"):
+        ...     print("ok" if check.passed else "FAILED", check.name, check.message)
+    """
+    results = []
+    for check in _checks(config):
+        results.append(check)
+        if on_check is not None:
+            on_check(check)
+    return results
+
+
+def _checks(config: PartyConfig | AnyPath) -> Iterator[Check]:
+    try:
+        settings = as_config(config)
+    except FloristError as error:
+        yield Check("configuration", passed=False, message=error.reason)
+        return
+    source = "" if isinstance(config, PartyConfig) else f"{Path(config)}: "
+    party = settings.party
+    yield Check("configuration", passed=True, message=f"{source}{party.name}, peer {party.peer}")
+    yield from PartyChecks(settings).run()
+
+
+def _free_disk(path: Path) -> int:
+    return shutil.disk_usage(path).free
+
+
+class PartyChecks:
+    """The checks of one party, whose configuration is valid."""
+
+    def __init__(self, config: PartyConfig, free_disk: Callable[[Path], int] = _free_disk) -> None:
+        """`free_disk` returns the number of free bytes on the file system of a folder."""
+        self._config = config
+        self._free_disk = free_disk
+
+    def run(self) -> Iterator[Check]:
+        """Make the checks in order, one at a time."""
+        checks: dict[str, Callable[[], str]] = {
+            "IDs": self._ids,
+            "columns": self._columns,
+            "engine": self._engine,
+            "run directory": self._run_directory,
+            "certificates": self._certificates,
+            "address and peer": self._peer,
+            "status page": self._status_page,
+        }
+        for name, check in checks.items():
+            try:
+                yield Check(name, passed=True, message=check())
+            except FloristError as error:
+                yield Check(name, passed=False, message=error.reason)
+
+    @cached_property
+    def _id_counts(self) -> dict[Table, int]:
+        """The number of IDs of each table, which must be unique and non-empty."""
+        data, folder = self._config.data, FolderStorage(self._config.run_directory)
+        tables = (data.train, data.test_table, data.evaluation_table)
+        normalisation = self._config.agreement.id_normalisation
+        return {
+            table: len(TableIds(table, normalisation, folder))
+            for table in tables
+            if table is not None
+        }
+
+    def _ids(self) -> str:
+        counts = (
+            f"{table.path}, column {table.id_column}: {count:,}"
+            for table, count in self._id_counts.items()
+        )
+        return f"{'; '.join(counts)}; unique and non-empty"
+
+    def _columns(self) -> str:
+        """Scan what training would read: features, and labels if there is a label column."""
+        config = self._config
+        table = config.data.train
+        scan = scan_table(
+            table,
+            config.agreement.id_normalisation,
+            config.data.preprocessing,
+            FeatureStore(0, FolderStorage(config.run_directory)),
+            with_labels=table.label is not None,
+        )
+        numeric, categorical = scan.preprocessing.sizes
+        found = f"{numeric} numeric, {categorical} categorical"
+        if scan.labels is None:
+            return f"{found}, no label"
+        labels = scan.labels.labels(config.agreement.training.classes)
+        return f"{found}, label {table.label} with {len(labels.names)} classes"
+
+    def _engine(self) -> str:
+        config = self._config
+        compute = config.compute
+        with (
+            closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group,
+            closing(make_union_runner(config, group, plaintext=False)) as unions,
+        ):
+            return f"group {group.name}, engine {unions.engine}, executor {unions.name}"
+
+    def _run_directory(self) -> str:
+        path = self._config.run_directory
+        runs = RunDirectory(path)
+        with runs.locked():
+            StageState(runs, "align").refuse_complete()
+        free, needed = self._free_disk(path), self._disk_needed()
+        disk = (
+            f"{free / 1e9:.1f} GB free; alignment needs {needed / 1e9:.1f} GB if the peer's tables "
+            "are as large as ours"
+        )
+        if needed > free:
+            raise ConfigurationError(
+                f"{path}: {disk}; free some space, or choose another run_directory"
+            )
+        return f"{path} is writable; {disk}"
+
+    def _disk_needed(self) -> int:
+        """Bytes for aligning all tables: the largest union plus the results of those before it."""
+        config = self._config
+        with closing(make_group(config.agreement.group, config.compute.engine, 1)) as group:
+            width = group.width
+        settings, data = config.alignment, config.data
+        sizes = [
+            self._id_counts[table] + settings.dummies
+            for table in (data.train, data.test_table)
+            if table is not None
+        ]
+        limit, branches = settings.memory_bytes, config.agreement.branches
+        return sum(disk_needed(width, size, size, limit, branches) for size in sizes)
+
+    def _certificates(self) -> str:
+        tls = self._config.network.tls
+        if tls is None:
+            return "none: the run starts only with --insecure-plaintext, for tests"
+        report = inspect(tls.authority, tls.certificate, tls.key, self._config.party.name)
+        report.require()
+        warnings = f". {'; '.join(report.warnings)}" if report.warnings else ""
+        return f"{tls.certificate}: valid for {report.days_left} days{warnings}"
+
+    def _peer(self) -> str:
+        """Connect as the passive party would; if the peer answers, compare the agreements."""
+        config = self._config
+        try:
+            with PASSIVE.connect(config, config.network.tls is None, TIMEOUT) as link:
+                hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
+                with Session(link, hello, SessionTimeouts(config.timeouts.silence)):
+                    return f"{config.party.peer} is up at {config.network.address}; we agree"
+        except NotYet as error:
+            is_local = _can_listen(config.network.address)
+            where = "is free on this machine" if is_local else "is not on this machine"
+            return f"{error.reason}: the peer is not up yet; the address {where}"
+
+    def _status_page(self) -> str:
+        address = self._config.observability.address
+        if address is None:
+            return "none: observability.address is not set"
+        if not _can_listen(address):
+            raise ConfigurationError(
+                f"observability.address: {address} is in use, or is not an address of this "
+                "machine; choose another"
+            )
+        return f"{address} is free"
+
+
+def _can_listen(address: str) -> bool:
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,316 @@
+"""The results in a run directory, as plain objects."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from florist.api.records import Records
+from florist.common.audit.audit_folder import AuditFolder
+from florist.common.audit.findings import AuditRecord
+from florist.common.core.errors import ConfigurationError
+from florist.common.evaluation.metric_names import METRICS
+from florist.common.session.run_directory import AlignmentSummary, RunDirectory
+from florist.common.training.history import EpochFigures, History
+
+if TYPE_CHECKING:
+    from florist.api.config import AnyPath
+    from florist.common.audit.findings import Verdict
+    from florist.common.audit.statistics import Estimate as Interval
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """Numbers of people in the aligned training tables; sets include dummies.
+
+    Attributes:
+        rows: rows of this party's own table.
+        own: people in this party's set.
+        peer: people in the peer's set.
+        union: people in the union.
+        shared: people in both sets. Which people they are is not known to either party.
+    """
+
+    rows: int
+    own: int
+    peer: int
+    union: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMetrics:
+    """Mean training loss of an epoch, and the metrics on the test table after it, if there is one.
+
+    Attributes:
+        epoch: counted from 1.
+        loss: mean over the steps of the epoch, synthetic labels included.
+        auc: test AUC.
+        ace: test calibration error (ACE).
+        log_loss: test log loss.
+    """
+
+    epoch: int
+    loss: float
+    auc: float | None
+    ace: float | None
+    log_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEstimate:
+    """A metric estimated on the evaluation tables, with its 95% confidence interval.
+
+    Attributes:
+        metric: "auc", "ace" or "log_loss".
+        value: the estimate.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """The result of the stage "evaluate".
+
+    Attributes:
+        sizes: people in the evaluation tables.
+        scored: people who were scored.
+        estimates: one row per metric; empty if the agreement keeps the metrics from this party.
+        warning: why the estimates are too imprecise to use; "" if they are not.
+    """
+
+    sizes: RunSizes
+    scored: int
+    estimates: Records[MetricEstimate]
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """How well one attack distinguishes this party's real rows from its synthetic rows.
+
+    Attributes:
+        step: training step after which the audit was made.
+        scope: "batches" (the most recent batches) or "epochs" (sampled people in all epochs).
+        attack: name of the attack.
+        auc: AUC of the attack, folded: 0.5 is chance.
+        auc_low: lower end of its confidence interval.
+        auc_high: upper end of its confidence interval.
+        tpr: true-positive rate at a false-positive rate of 1%; None if there were too few rows.
+        tpr_low: lower end of its confidence interval.
+        tpr_high: upper end of its confidence interval.
+    """
+
+    step: int
+    scope: str
+    attack: str
+    auc: float
+    auc_low: float
+    auc_high: float
+    tpr: float | None
+    tpr_low: float | None
+    tpr_high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """The results of the self-audit during training.
+
+    Attributes:
+        verdict: "fine", "warn" or "stop": the worst of the run, by the limits under `audit`.
+        findings: one row per audit and attack, in order of time.
+    """
+
+    verdict: Verdict
+    findings: Records[AuditFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What one party's run directory holds.
+
+    Attributes:
+        path: the run directory.
+        party: name of this party.
+        peer: name of the peer.
+        role: "active" or "passive".
+        sizes: numbers of people in the aligned training tables.
+        alignment: more about the alignment: traffic, timings, digest of the union, agreement.
+        history: one row per epoch; empty before training has finished.
+        losses: training loss of each step; the active party's only.
+        metrics: test metrics after the last epoch, by name; empty without a test table.
+        evaluation: the result of the stage "evaluate"; None before it has finished.
+        audit: the results of the self-audit, also of a run in progress; None if there are none.
+    """
+
+    path: Path
+    party: str
+    peer: str
+    role: str
+    sizes: RunSizes
+    alignment: AlignmentSummary
+    history: Records[EpochMetrics]
+    losses: tuple[float, ...]
+    metrics: dict[str, float]
+    evaluation: EvaluationResult | None
+    audit: AuditResult | None
+
+    @property
+    def reports(self) -> tuple[Path, ...]:
+        """The HTML reports of the finished stages."""
+        runs = RunDirectory(self.path)
+        reports = (folder / "report.html" for folder in (runs.training, runs.evaluation))
+        return tuple(report for report in reports if report.exists())
+
+
+def load_run(path: AnyPath) -> RunResult:
+    """Read the results of one party's run.
+
+    Stages that have not finished yet are left empty; only the alignment must be there.
+
+    Args:
+        path: the party's run directory (`run_directory` in its configuration).
+
+    Returns:
+        RunSizes, training history, metrics, evaluation and audit findings.
+
+    Raises:
+        ConfigurationError: there is no finished alignment, or a file is damaged or was written by
+            an incompatible release.
+
+    Example:
+        >>> run = florist.load_run("runs/bank")
+        >>> run.sizes.union
+        24000
+        >>> run.history.to_pandas()
+    """
+    runs = RunDirectory(Path(path))
+    summary = runs.load_summary()
+    history = load_history(runs)
+    epochs = epoch_metrics(history)
+    return RunResult(
+        path=runs.path,
+        party=summary.party,
+        peer=summary.peer,
+        role=summary.role,
+        sizes=RunSizes(
+            summary.rows,
+            summary.own_size,
+            summary.peer_size,
+            summary.union_size,
+            summary.shared_size,
+        ),
+        alignment=summary,
+        history=epochs,
+        losses=tuple(history.losses),
+        metrics=_metrics(epochs[-1]) if epochs else {},
+        evaluation=load_evaluation(runs),
+        audit=_audit(runs),
+    )
+
+
+def load_history(runs: RunDirectory) -> History:
+    """Read the training history; it is empty before training has finished.
+
+    Raises:
+        ConfigurationError: the file is damaged.
+    """
+    if not runs.training.exists():
+        return History()
+    path = runs.training / "history.json"
+    try:
+        return History.from_json(runs.load_history())
+    except (KeyError, TypeError, AttributeError):
+        raise _damaged(path) from None
+
+
+def epoch_metrics(history: History) -> Records[EpochMetrics]:
+    """Return the metrics of each epoch."""
+    return Records(EpochMetrics, map(_epoch, history.epochs))
+
+
+def _epoch(figures: EpochFigures) -> EpochMetrics:
+    return EpochMetrics(figures.epoch + 1, figures.loss, figures.auc, figures.ace, figures.log_loss)
+
+
+def _metrics(last: EpochMetrics) -> dict[str, float]:
+    values = {name: getattr(last, name) for name in METRICS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def load_evaluation(runs: RunDirectory) -> EvaluationResult | None:
+    """Read the result of the stage "evaluate"; None before it has finished.
+
+    Raises:
+        ConfigurationError: the file cannot be read or is damaged.
+    """
+    if not runs.evaluation.exists():
+        return None
+    path = runs.evaluation / "evaluation.json"
+    try:
+        return _parse_evaluation(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _damaged(path) from None
+
+
+def _parse_evaluation(facts: dict[str, Any]) -> EvaluationResult:
+    sizes, estimates = facts["sizes"], facts["estimates"] or {}
+    return EvaluationResult(
+        sizes=RunSizes(
+            rows=int(sizes["table"]),
+            own=int(sizes["own"]),
+            peer=int(sizes["peer"]),
+            union=int(sizes["union"]),
+            shared=int(sizes["shared"]),
+        ),
+        # The passive party's file does not name it: there it is the size of the peer's set.
+        scored=int(facts.get("scored", sizes["peer"])),
+        estimates=Records(
+            MetricEstimate,
+            (
+                MetricEstimate(
+                    name, *(float(estimates[name][key]) for key in ("value", "low", "high"))
+                )
+                for name in METRICS
+                if estimates
+            ),
+        ),
+        warning=str(facts["warning"]),
+    )
+
+
+def _audit(runs: RunDirectory) -> AuditResult | None:
+    path = AuditFolder(runs.audit).record
+    if not path.exists():
+        return None
+    record = AuditRecord.load(path)
+    findings = (
+        AuditFinding(
+            figures.step,
+            figures.over,
+            finding.attack,
+            *_interval(finding.auc),
+            *(_interval(finding.tpr) if finding.tpr else (None, None, None)),
+        )
+        for figures in record.audits
+        for finding in figures.findings
+    )
+    return AuditResult(record.verdict, Records(AuditFinding, findings))
+
+
+def _interval(estimate: Interval) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
+
+
+def _damaged(path: Path) -> ConfigurationError:
+    return ConfigurationError(f"{path} is damaged; restore it, or run the stage again")

@@ -1,0 +1,80 @@
+"""Preflight checks of this machine: disk space and ports."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from florist.api.preflight import PartyChecks, preflight
+from florist.cli.init import Names, write_first_files
+from florist.common.psu.limits import disk_needed
+from florist.common.settings.loader import load_config
+from florist.experiments.sample_data import IdSample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from florist.api.preflight import Check
+
+
+def named(checks: Iterable[Check], name: str) -> Check:
+    return next(check for check in checks if check.name == name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    sample = IdSample(active=2000, passive=3000, shared=100)
+    write_first_files(tmp_path, Names("bank", "telco"), "127.0.0.1:1", sample)
+    return tmp_path
+
+
+def test_results_are_returned_and_reported_one_by_one(folder: Path) -> None:
+    seen: list[Check] = []
+    checks = preflight(folder / "active.yml", on_check=seen.append)
+    assert checks == seen
+    assert checks[0].name == "configuration"
+    assert str(folder / "active.yml") in checks[0].message
+    assert [check.name for check in preflight(load_config(folder / "active.yml"))] == [
+        check.name for check in checks
+    ]
+
+
+def test_needed_disk_space_is_reported(folder: Path) -> None:
+    check = named(preflight(folder / "active.yml"), "run directory")
+    assert check.passed
+    assert "alignment needs" in check.message
+
+
+def test_too_little_disk_space_fails(folder: Path) -> None:
+    needed = disk_needed(32, 2000, 2000, 2 * 10**9)
+    config = load_config(folder / "active.yml")
+    check = named(PartyChecks(config, free_disk=lambda _: needed - 1).run(), "run directory")
+    assert not check.passed
+    assert "free some space" in check.message
+    assert named(PartyChecks(config, free_disk=lambda _: needed).run(), "run directory").passed
+
+
+def test_a_changed_table_is_read_again(folder: Path) -> None:
+    """Results of an earlier call in the same process are not reused."""
+    before = named(preflight(folder / "active.yml"), "IDs")
+    table = folder / "data" / "bank.csv"
+    table.write_text(table.read_text() + "somebody-else@example.org\n")
+    after = named(preflight(folder / "active.yml"), "IDs")
+    assert "2,000" in before.message
+    assert "2,001" in after.message
+
+
+def test_a_status_page_whose_port_is_taken_fails(folder: Path) -> None:
+    config = folder / "active.yml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        before, section, after = config.read_text().partition("\nobservability:")
+        after = after.replace("address: null", f"address: {address}", 1)
+        config.write_text(before + section + after)
+        check = named(preflight(config), "status page")
+        assert not check.passed
+        assert "observability.address" in check.message
+    assert named(preflight(config), "status page").passed

@@ -1,0 +1,65 @@
+"""The study behind the defaults: choice of hyper-parameters, rows, table and plot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from florist.common.core.progress import NoProgress
+from florist.experiments.default_study import (
+    CONTENDERS as ALL_CONTENDERS,
+)
+from florist.experiments.default_study import (
+    Contender,
+    DefaultStudy,
+    HyperParameters,
+    StudyPlan,
+    as_markdown,
+    draw,
+)
+from florist.experiments.methods import METHODS
+from florist.experiments.people import Generated, HeldOut, PeopleSettings
+from florist.experiments.trial import TrialAudit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEOPLE = PeopleSettings(generated=Generated(people=1200), split=HeldOut(test=0.2, validation=0.2))
+AUDIT = TrialAudit(samples=20, attacks=["spectral", "gradient-norm"])
+ONE_RATIO = (0.5,)
+CONTENDERS = (
+    Contender(METHODS["baseline-partial"], ratios=ONE_RATIO),
+    Contender(METHODS["default"], epochs=1, ratios=ONE_RATIO),
+    Contender(METHODS["florist-paper"].but("twice"), 2, ONE_RATIO, like="default"),
+)
+
+
+PLAN = StudyPlan(ONE_RATIO, seeds=(0, 1), max_epochs=2, steps=((64, 1e-3), (256, 1e-3)))
+
+
+def test_rows_table_and_plot(tmp_path: Path) -> None:
+    study = DefaultStudy(PEOPLE, tmp_path / "trials", 1, NoProgress(), PLAN)
+    partial, default, twice = study.rows(AUDIT, CONTENDERS)
+    assert not study.failures
+    assert (partial.name, default.name, twice.name) == ("baseline-partial", "default", "twice")
+    assert partial.strongest is None
+    assert default.strongest == max(auc for _, auc, _ in default.leaks.values())
+    assert set(default.leaks) == {"active", "passive"}
+    assert default.setting.epochs == 1
+    # A contender that differs in one thing has all other hyper-parameters in common.
+    assert twice.setting == HyperParameters(
+        default.setting.batch_size, default.setting.learning_rate, 2
+    )
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "trials").iterdir()}
+    assert study.rows(AUDIT, CONTENDERS) == [partial, default, twice]
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "trials").iterdir()}
+    text = as_markdown([partial, default, twice])
+    assert f"| default | 1, {default.setting.batch_size}, 0.001 | {default.auc:.4f} ±" in text
+    draw([partial, default, twice], 0.5, tmp_path / "front.png")
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_contenders_copy_hyper_parameters_of_a_tuned_one() -> None:
+    tuned = {contender.name for contender in ALL_CONTENDERS if contender.like is None}
+    assert {contender.like for contender in ALL_CONTENDERS} - {None} <= tuned
+    names = [contender.name for contender in ALL_CONTENDERS]
+    assert len(set(names)) == len(names)
