@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/*.proto)
 # Tests run side by side: many wait, for peers that die or never come.
 WORKERS ?= 3
 
-.PHONY: setup demo wheel docs test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
+.PHONY: setup demo wheel docs reference test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
 
 setup: $(STAMP)
 
@@ -83,6 +83,11 @@ sbom: $(STAMP) $(TOOLS)/.installed
 # The documentation site, in docs/_build/html. Broken links and pages that nothing links to are errors.
 docs: $(STAMP)
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --fresh-env --quiet --nitpicky docs docs/_build/html
+
+# The generated pages of the documentation; a test checks that they are current.
+reference: $(STAMP)
+	$(BIN)/python -m tools.configuration_page > docs/reference/configuration.md
+	$(BIN)/python -m tools.errors_page > docs/reference/errors.md
 
 demo: $(STAMP)
 	$(BIN)/florist demo

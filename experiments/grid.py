@@ -178,7 +178,7 @@ class TrialsFailed(FloristError):  # noqa: N818 - it reads as what happened
     """Some trials of a simulation failed. The results of the others are kept."""
 
     exit_code = 1
-    whose = "simulation"
+    origin = "simulation"
     advice = "Fix the cause and run the same grid again: only the missing trials are run."
 
     def __init__(self, failures: Sequence[Failure]) -> None:

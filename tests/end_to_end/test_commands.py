@@ -41,7 +41,7 @@ def test_init_then_two_parties_then_show(tmp_path: Path) -> None:
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     florist("init", str(tmp_path), "--no-sample-data")
     assert not (tmp_path / "data").exists()
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="exists already"):
         runner.invoke(app, ["init", str(tmp_path)], catch_exceptions=False)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from florist.cli.reference import page
 from florist.common.settings.keys import describe_keys
 from florist.common.settings.party_config import PartyConfig
+from tools.configuration_page import page
 
 
 def test_every_key_has_a_description_with_its_choices() -> None:
@@ -20,5 +20,5 @@ def test_every_key_has_a_description_with_its_choices() -> None:
 def test_the_committed_page_is_up_to_date() -> None:
     committed = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
     assert committed.read_text(encoding="utf-8") == page(), (
-        "run: python -m florist.cli.reference > docs/reference/configuration.md"
+        "run: python -m tools.configuration_page > docs/reference/configuration.md"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from florist.cli.error_table import error_types, page
+from tools.errors_page import error_types, page
 from florist.common.core import errors
 
 ROOT = Path(__file__).parents[3]
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_committed_table_is_up_to_date() -> None:
     committed = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
-    assert committed == page(), "run: python -m florist.cli.error_table > docs/reference/errors.md"
+    assert committed == page(), "run: python -m tools.errors_page > docs/reference/errors.md"
 
 
 def test_every_error_of_the_tree_is_in_it() -> None:

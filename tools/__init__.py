@@ -1,0 +1,1 @@
+"""Programs for developers that are not part of the package: generators of documentation pages."""
