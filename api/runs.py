@@ -18,7 +18,7 @@ from florist.common.training.history import EpochFigures, History
 if TYPE_CHECKING:
     from florist.api.config import AnyPath
     from florist.common.audit.findings import Verdict
-    from florist.common.audit.statistics import Estimate as Interval
+    from florist.common.audit.statistics import IntervalEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ def _audit(runs: RunDirectory) -> AuditResult | None:
     return AuditResult(record.verdict, Records(AuditFinding, findings))
 
 
-def _interval(estimate: Interval) -> tuple[float, float, float]:
+def _interval(estimate: IntervalEstimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 

@@ -8,7 +8,7 @@ save finds us again, and both do the rest once more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from florist.common.core.errors import ConfigurationError
 
@@ -26,6 +26,11 @@ RESULT_FOLDERS: dict[StageName, str] = {
 
 #: In the order in which they run.
 STAGES: tuple[StageName, ...] = tuple(RESULT_FOLDERS)
+
+#: What a party can be told to run: a stage, all incomplete stages, or the prediction service.
+StageChoice = Literal["all", StageName, "serve"]
+
+CHOICES: tuple[StageChoice, ...] = get_args(StageChoice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def run_stage(
     return stage(StageContext(role, config, options, progress)).run()
 
 
-def run_stages(
+def run_stages(  # noqa: PLR0913 - most are optional
     role: Role,
     config: PartyConfig,
     choice: StageChoice = "all",

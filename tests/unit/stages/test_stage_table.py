@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from florist.common.session.run_directory import RunDirectory
-from florist.common.session.stage_state import STAGES, StageName
+from florist.common.session.stage_state import CHOICES, STAGES, StageName
 from florist.common.settings.loader import load_config
-from florist.common.stages.run_stages import CHOICES
 from florist.common.stages.stage_table import STAGE_TABLE, incomplete_stages
 from tests.support.parties import QuickClicks, Workspace
 
