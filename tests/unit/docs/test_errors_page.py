@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.errors_page import error_types, page
 from florist.common.core import errors
+from tools.errors_page import error_types, page
 
 ROOT = Path(__file__).parents[3]
 
