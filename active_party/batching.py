@@ -1,9 +1,9 @@
-"""Requests that come while the model is at work are computed together.
+"""Compute requests that arrive while the model is busy together, in one batch.
 
-There is no thread of its own and no timer: whoever finds the model idle computes at once, alone.
-Whoever finds it at work waits; when it is free, one of those who wait computes for all of them, as
-far as they fit into one batch, and wakes the others. So one request at a time costs nothing extra,
-and the batches grow with the load.
+There is no extra thread and no timer. A request that finds the model idle is computed immediately
+by its own thread. A request that finds it busy waits. When the model is free, one of the waiting
+threads computes all waiting requests that fit into a batch, and wakes the others. A single request
+thus has no overhead, and batches grow with the load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from threading import Condition, Lock
 import torch
 from torch import Tensor
 
-#: What a request brings: columns of rows, as many for each request; the answer has as many rows.
+#: The input of a request: tensors with one row per prediction. All requests have as many tensors.
 Columns = tuple[Tensor, ...]
 Compute = Callable[..., Tensor]
 
@@ -29,7 +29,7 @@ class _Waiting:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.rows = len(columns[0])
-        #: Of these at most one is set when it is woken; if none is, it is its turn to compute.
+        #: At most one of these two is set when the thread is woken. If none is, it must compute.
         self.answer: Tensor | None = None
         self.error: Exception | None = None
         self.turn = Lock()  # much cheaper than an Event
@@ -37,30 +37,36 @@ class _Waiting:
 
 
 class Batcher:
-    """Calls `compute` from one thread at a time, with the rows of one request or of several."""
+    """Calls `compute` from one thread at a time, with the rows of one or several requests."""
 
     def __init__(self, compute: Compute, max_rows: int, delay: float = 0.0) -> None:
-        """`delay` is for those who waited: seconds that they wait on for others to join them."""
+        """Compute at most `max_rows` rows together.
+
+        Args:
+            compute: the model; its result has one row per row of the input.
+            max_rows: per batch; a larger request is computed alone.
+            delay: seconds for which a request that had to wait waits for others to join it.
+        """
         self._compute = compute
         self._max_rows = max_rows
         self._delay = delay
         self._queue: deque[_Waiting] = deque()
-        self._at_work = False
+        self._busy = False
         self._changed = Condition(Lock())
-        #: How often the model was called, and for how many requests.
+        #: The number of calls of `compute`, and of requests.
         self.batches = 0
         self.requests = 0
 
     def __call__(self, *columns: Tensor) -> Tensor:
-        """The answer for these rows; whatever `compute` raises for them is raised here."""
+        """Compute the predictions for these rows; errors of `compute` are raised here."""
         waiting = None
         with self._changed:
-            if self._at_work:
+            if self._busy:
                 waiting = _Waiting(columns)
                 self._queue.append(waiting)
                 self._changed.notify()
             else:
-                self._at_work = True
+                self._busy = True
         if waiting is None:
             try:
                 return self._call(columns, 1)
@@ -69,10 +75,10 @@ class Batcher:
         waiting.turn.acquire()
         if waiting.error is not None:
             raise waiting.error
-        return self._lead(waiting) if waiting.answer is None else waiting.answer
+        return self._compute_batch(waiting) if waiting.answer is None else waiting.answer
 
-    def _lead(self, own: _Waiting) -> Tensor:
-        """Compute for `own` and those who wait behind it."""
+    def _compute_batch(self, own: _Waiting) -> Tensor:
+        """Compute `own` and the requests that wait behind it."""
         batch = [own]
         try:
             batch += self._collect(own.rows)
@@ -95,7 +101,7 @@ class Batcher:
             self._hand_over()
 
     def _collect(self, rows: int) -> list[_Waiting]:
-        """From the head of the queue, what fits beside so many rows."""
+        """Take requests from the head of the queue that fit in a batch with `rows` rows."""
         found: list[_Waiting] = []
         deadline = time.monotonic() + self._delay if self._delay else 0.0
         with self._changed:
@@ -115,9 +121,9 @@ class Batcher:
             return self._compute(*columns)
 
     def _hand_over(self) -> None:
-        """Let the next in the queue compute, or nobody."""
+        """Let the next request in the queue compute, if there is one."""
         with self._changed:
             if self._queue:
                 self._queue.popleft().turn.release()
             else:
-                self._at_work = False
+                self._busy = False

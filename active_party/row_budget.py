@@ -1,4 +1,4 @@
-"""How many rows per minute a peer may ask predictions for."""
+"""Limits the number of rows per minute for which a peer can request predictions."""
 
 from __future__ import annotations
 
@@ -13,47 +13,49 @@ if TYPE_CHECKING:
 
 
 class RowBudget:
-    """A token bucket: holds the rows of one minute at most, and fills up evenly.
+    """A token bucket that holds at most the rows of one minute and refills evenly.
 
-    So a peer that was quiet may ask for a minute's rows at once, and for no more than two minutes'
-    rows in any minute.
+    After a quiet period, a peer can request a minute's rows at once, and never more than two
+    minutes' rows in any minute.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute = per_minute
         self._clock = clock
-        self._left = float(per_minute)
-        self._filled = clock()
+        self._available = float(per_minute)
+        self._refilled = clock()
         self._lock = Lock()
 
     def take(self, rows: int) -> float:
-        """Take so many rows, and return 0; or take none, and return the seconds until there are.
+        """Take rows from the budget and return 0, or take none and return the time to wait.
 
-        Infinite if a whole minute has fewer.
+        Returns:
+            The seconds until enough rows are available; infinite if `rows` exceeds the limit per
+            minute.
         """
         if rows > self.per_minute:
             return float("inf")
         with self._lock:
             now = self._clock()
-            gained = (now - self._filled) * self.per_minute / 60
-            self._left = min(self._left + gained, float(self.per_minute))
-            self._filled = now
-            if self._left >= rows:
-                self._left -= rows
+            gained = (now - self._refilled) * self.per_minute / 60
+            self._available = min(self._available + gained, float(self.per_minute))
+            self._refilled = now
+            if self._available >= rows:
+                self._available -= rows
                 return 0.0
-            return (rows - self._left) * 60 / self.per_minute
+            return (rows - self._available) * 60 / self.per_minute
 
     def demand(self, rows: int) -> None:
-        """Take so many rows now.
+        """Take rows from the budget now.
 
         Raises:
-            RequestRefused: there are not as many.
+            RequestRefused: not enough rows are available.
         """
         if wait := self.take(rows):
             reason = f"the limit is {self.per_minute:,} rows per minute"
             if wait == float("inf"):
                 raise RequestRefused(
-                    RefusalReason.OVER_LIMIT, f"{reason}: {rows:,} at once are too many"
+                    RefusalReason.OVER_LIMIT, f"{reason}: a request for {rows:,} exceeds it"
                 )
             raise RequestRefused(
                 RefusalReason.OVER_LIMIT, f"{reason}: try again in {wait:.1f} s", wait

@@ -1,4 +1,4 @@
-"""The active party serves predictions: embeddings in, calibrated probabilities out."""
+"""The active party's prediction service: embeddings in, calibrated probabilities out."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ class ModelPredictionHandler:
         bundle: ActiveBundle,
         agreement: ServingAgreement,
         settings: Serving,
-        people: ServedTable | None = None,
+        table: ServedTable | None = None,
         watch: ServiceWatch = NOBODY,
     ) -> None:
-        """`people` is given just where the model has features of the active party's own."""
+        """Serve a model; `table` is given only if the active party has features of its own."""
         training = bundle.agreement.training
         self._bundle = bundle
-        self._people = people
+        self._table = table
         self._watch = watch
         self._wire = Wire(training.wire_type, training.cut_width)
-        self._offer = make_offer(bundle, agreement, people.union_sha256 if people else b"")
+        self._offer = make_offer(bundle, agreement, table.union_sha256 if table else b"")
         self._model = model_name(self._offer)
         self._max_rows = min(settings.limits.rows_per_request, self._wire.rows_per_message)
         self._budget = RowBudget(settings.limits.rows_per_minute)
         self._batcher = Batcher(self._compute, settings.batching.rows, settings.batching.delay)
-        if people is not None:
-            _check_group_size(people.groups.size, self._max_rows, self._budget.per_minute)
+        if table is not None:
+            _check_group_size(table.groups.size, self._max_rows, self._budget.per_minute)
 
     def warm_up(self) -> None:
-        """Predict something, so that the first request does not pay for what torch does once."""
+        """Compute a few predictions, so that the first request does not pay for the start-up."""
         rows = torch.zeros(1, self._bundle.agreement.training.cut_width)
-        own = () if self._people is None else (torch.zeros(1, dtype=torch.int64),)
+        own = () if self._table is None else (torch.zeros(1, dtype=torch.int64),)
         for _ in range(3):
             self._batcher(rows, *own)
 
@@ -83,7 +83,7 @@ class ModelPredictionHandler:
     def check_model(self, name: str) -> None:
         if name != self._model:
             raise RequestRefused(
-                RefusalReason.MISMATCH, "another model is served here: open the service again"
+                RefusalReason.MISMATCH, "this party serves another model: connect again"
             )
 
     def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
@@ -95,14 +95,14 @@ class ModelPredictionHandler:
         return PredictionReply(answer.numpy().astype("<f4", copy=False).tobytes())
 
     def _rows(self, values: Data) -> Tensor:
-        """The embeddings, if they can be some."""
+        """Decode and check embeddings."""
         width = self._wire.row_bytes
         count, rest = divmod(len(values), width)
         if rest or not count:
             raise RequestRefused(
                 RefusalReason.MALFORMED,
-                f"{len(values)} bytes are no rows of {width} bytes each: is the cut_width or the "
-                "wire_type another?",
+                f"{len(values)} bytes are not a multiple of {width} bytes per row: check that "
+                "cut_width and wire_type are the same on both sides",
             )
         if count > self._max_rows:
             raise RequestRefused(
@@ -111,27 +111,25 @@ class ModelPredictionHandler:
             )
         rows = self._wire.from_bytes(values)
         if not all_finite(rows):
-            raise RequestRefused(
-                RefusalReason.MALFORMED, "the embeddings hold values that are no numbers"
-            )
+            raise RequestRefused(RefusalReason.MALFORMED, "the embeddings contain NaN or infinity")
         return rows
 
     def _own_rows(self, group: int | None, rows: int) -> tuple[Tensor, ...]:
-        """Rows of our own table for those of a group; nothing where the model needs none."""
-        if self._people is None:
+        """This party's rows for the UIDs of a group; empty if the model needs none."""
+        if self._table is None:
             if group is not None:
                 raise RequestRefused(
-                    RefusalReason.MALFORMED, "this model has no groups: send embeddings alone"
+                    RefusalReason.MALFORMED, "this model has no groups: send only embeddings"
                 )
             return ()
-        groups = self._people.groups
+        groups = self._table.groups
         if group is None or group >= len(groups) or rows != groups.size:
             raise RequestRefused(
                 RefusalReason.MALFORMED,
-                "this model uses features of the active party's: ask for one of its "
-                f"{len(groups):,} groups, with the rows of all its {groups.size} UIDs",
+                "this model uses features of the active party: send the rows of all "
+                f"{groups.size} UIDs of one of its {len(groups):,} groups",
             )
-        return (torch.from_numpy(self._people.rows(group)),)
+        return (torch.from_numpy(self._table.rows(group)),)
 
     def _spend(self, rows: int, patience: Event | None) -> None:
         if patience is None:
@@ -146,16 +144,16 @@ class ModelPredictionHandler:
     def _compute(self, embeddings: Tensor, own: Tensor | None = None) -> Tensor:
         features = None
         if own is not None:
-            assert self._people is not None
-            features = self._people.features.take(own.numpy())
+            assert self._table is not None
+            features = self._table.features.take(own.numpy())
         return self._bundle.predict(embeddings, features).cpu()
 
 
 def _check_group_size(size: int, max_rows: int, per_minute: int) -> None:
     if size > min(max_rows, per_minute):
         raise ConfigurationError(
-            f"agreement.serving.hiding_size: groups of {size} do not fit the limits of this party "
-            f"or of a message, {min(max_rows, per_minute)} rows; raise serving.limits, or agree on "
+            f"agreement.serving.hiding_size: groups of {size} exceed the limit of "
+            f"{min(max_rows, per_minute)} rows per request; raise serving.limits, or agree on "
             "smaller groups"
         )
 
@@ -163,20 +161,20 @@ def _check_group_size(size: int, max_rows: int, per_minute: int) -> None:
 def make_service(
     config: PartyConfig, *, plaintext: bool, watch: ServiceWatch = NOBODY
 ) -> PredictionServer:
-    """The service, ready to start; files, settings and certificates are checked."""
+    """Create the service; checks files, settings and certificates, but does not start it."""
     runs = RunDirectory(config.run_directory)
     bundle = load_bundle(runs, "active", pick_device(config.training.device))
     credentials = own_credentials(config, plaintext=plaintext)
-    people = load_served_table(config, runs, bundle) if bundle.has_features else None
-    desk = ModelPredictionHandler(bundle, config.agreement.serving, config.serving, people, watch)
-    desk.warm_up()
+    table = load_served_table(config, runs, bundle) if bundle.has_features else None
+    handler = ModelPredictionHandler(bundle, config.agreement.serving, config.serving, table, watch)
+    handler.warm_up()
     log.info("serving %r to %s", bundle, config.party.peer)
     limits = config.serving.limits
     return PredictionServer(
         config.serving.address or config.network.address,
         credentials,
         config.party.peer,
-        desk,
+        handler,
         ServerSettings(limits.calls, limits.streams, config.serving.idle),
     )
 
@@ -184,13 +182,15 @@ def make_service(
 def serve(
     config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = NOBODY
 ) -> None:
-    """Serve predictions until the event is set, or Ctrl-C or SIGTERM; finish what is under way."""
+    """Serve predictions until the event is set or a signal arrives; then finish open requests."""
     set_threads(config.serving.threads)
     with make_service(config, plaintext=plaintext, watch=watch) as server, watch.ready():
         log.info("ready at %s", server.address)
         with suppress(KeyboardInterrupt):
             until.wait()
-        log.info("stopping: requests under way have %g s to finish", config.serving.drain)
+        log.info("stopping: open requests have %g s to finish", config.serving.drain)
         if not server.drain(config.serving.drain):
-            log.warning("some requests did not finish in %g s and are cut", config.serving.drain)
+            log.warning(
+                "some requests did not finish within %g s and were cancelled", config.serving.drain
+            )
     log.info("stopped")

@@ -1,12 +1,12 @@
-"""HTTP connections that are not kept for those who say nothing.
+"""HTTP connections that are closed when the client sends no request.
 
-uvicorn waits for ever for a request's head, and counts the connection among those that it serves
-at once: a few hundred silent ones would keep everybody else out.
+uvicorn waits indefinitely for the head of a request and counts the connection towards its limit, so
+a few hundred silent connections would block all other clients.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
-#: Seconds in which a request's head must have come, from the connection or the last answer on.
-HEAD_TIME = 10.0
+#: Seconds within which the head of a request must arrive, after the connection or last response.
+HEAD_TIMEOUT = 10.0
 
 
 class TimedConnection(H11Protocol):
-    """Give it to uvicorn as `http`: ends a connection without a whole head in time."""
+    """A protocol for uvicorn's `http` option that closes connections without a request in time."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -40,9 +40,13 @@ class TimedConnection(H11Protocol):
     def _expect_head(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.loop.call_later(HEAD_TIME, self._end_if_silent)
+        self._timer = self.loop.call_later(HEAD_TIMEOUT, self._close_if_silent)
 
-    def _end_if_silent(self) -> None:
-        request = cast("RequestResponseCycle | None", self.cycle)  # None before the first
-        if request is None or request.response_complete:
+    def _close_if_silent(self) -> None:
+        if not _is_being_served(self.cycle):
             self.transport.close()
+
+
+def _is_being_served(request: RequestResponseCycle | None) -> bool:
+    """Whether a response is under way; uvicorn's `cycle` is None before the first request."""
+    return request is not None and not request.response_complete

@@ -1,6 +1,6 @@
-"""Predictions for the organisation's own applications: a small HTTP service beside its data.
+"""An HTTP service that gives the passive party's own applications predictions.
 
-It listens on this machine alone unless told otherwise, and answers only who shows its token.
+By default it listens on this machine only. Requests for predictions need a bearer token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import secrets
 import socket
 from contextlib import contextmanager, suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 import uvicorn
 from starlette.applications import Starlette
@@ -30,7 +30,7 @@ from florist.common.stages.observe import NOBODY
 from florist.common.training.devices import set_threads
 from florist.common.transport.grpc_prediction_client import PeerBusy
 from florist.passive_party.http_connection import TimedConnection
-from florist.passive_party.openapi import Shape, describe, page
+from florist.passive_party.openapi import ApiSchema, describe, page
 from florist.passive_party.row_encoder import BadRow
 from florist.passive_party.serving import PredictionClient
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Event
 
+    import numpy as np
+    import numpy.typing as npt
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -47,14 +49,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.serving")
 
-#: Seconds in which a request's body must have come.
-_BODY_TIME = 30.0
-#: Requests at once; uvicorn refuses more with 503.
-_AT_ONCE = 256
+#: Seconds within which the body of a request must arrive.
+_BODY_TIMEOUT = 30.0
+#: The maximum number of concurrent requests; uvicorn refuses more with status 503.
+_MAX_CONCURRENT = 256
 
 
 class PredictionApi:
-    """The service's methods."""
+    """The endpoints of the service."""
 
     def __init__(
         self,
@@ -67,11 +69,12 @@ class PredictionApi:
         self._watch = watch
         self._settings = settings
         self._token = token.encode()
-        self._shape = Shape(
+        self._schema = ApiSchema(
             None if client.by_id else client.columns, settings.max_rows, client.classes
         )
 
     def app(self) -> Starlette:
+        """The ASGI application."""
         return Starlette(
             routes=[
                 Route("/", self.page),
@@ -80,35 +83,40 @@ class PredictionApi:
                 Route("/ready", self.ready),
                 Route("/predict", self.predict, methods=["POST"]),
             ],
-            exception_handlers={HTTPException: _refused, Exception: _bug},
+            exception_handlers={HTTPException: _refuse, Exception: _internal_error},
         )
 
     async def page(self, request: Request) -> Response:
-        return HTMLResponse(page(self._shape, request.url.netloc))
+        """Return the documentation page."""
+        return HTMLResponse(page(self._schema, request.url.netloc))
 
     async def openapi(self, request: Request) -> Response:
+        """Return the OpenAPI description."""
         del request
-        return JSONResponse(describe(self._shape))
+        return JSONResponse(describe(self._schema))
 
     async def health(self, request: Request) -> Response:
+        """Report that this service is running."""
         del request
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
+        """Report whether the peer is serving predictions."""
         del request
         if await run_in_threadpool(self._client.is_ready):
             return JSONResponse({"status": "ok"})
-        raise HTTPException(503, "the other party serves no predictions now")
+        raise HTTPException(503, "the other party is not serving predictions")
 
     async def predict(self, request: Request) -> Response:
+        """Return the predictions for the rows or IDs in the body."""
         self._check_token(request)
-        rows = self._rows(await self._body(request))
-        return JSONResponse({"probabilities": await run_in_threadpool(self._ask, rows)})
+        entries = self._parse(await self._body(request))
+        return JSONResponse({"probabilities": await run_in_threadpool(self._predict, entries)})
 
     def _check_token(self, request: Request) -> None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        shown = token.strip().encode()
-        if kind.lower() != "bearer" or not hmac.compare_digest(shown, self._token):
+        presented = token.strip().encode()
+        if kind.lower() != "bearer" or not hmac.compare_digest(presented, self._token):
             raise HTTPException(
                 401, "the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"}
             )
@@ -116,41 +124,43 @@ class PredictionApi:
     async def _body(self, request: Request) -> bytes:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise HTTPException(415, "the body must be application/json")
+            raise HTTPException(415, "the content type must be application/json")
         body = bytearray()
         try:
-            async with asyncio.timeout(_BODY_TIME):
+            async with asyncio.timeout(_BODY_TIMEOUT):
                 async for part in request.stream():
                     body += part
                     if len(body) > self._settings.max_bytes:
                         limit = self._settings.max_bytes
                         raise HTTPException(413, f"the body is longer than {limit:,} bytes")
         except TimeoutError:
-            raise HTTPException(408, f"the body did not come within {_BODY_TIME:g} s") from None
+            raise HTTPException(
+                408, f"the body did not arrive within {_BODY_TIMEOUT:g} s"
+            ) from None
         return bytes(body)
 
-    def _rows(self, body: bytes) -> list[Any]:
+    def _parse(self, body: bytes) -> list[object]:
+        """The rows or IDs in the body; not checked yet."""
         try:
-            asked = json.loads(body, parse_constant=_no_number)
+            content: object = json.loads(body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
-            raise HTTPException(400, "the body is no JSON") from None
-        key = self._shape.key
-        if not isinstance(asked, dict) or asked.keys() != {key}:
-            raise HTTPException(422, f'the body must be an object with the one key "{key}"')
-        rows = asked[key]
-        kind = str if self._client.by_id else dict
-        if not isinstance(rows, list) or not all(isinstance(row, kind) for row in rows):
-            what = "IDs as text" if self._client.by_id else "objects, one per row"
-            raise HTTPException(422, f'"{key}" must be a list of {what}')
-        if not 1 <= len(rows) <= self._settings.max_rows:
-            most = self._settings.max_rows
-            raise HTTPException(422, f'"{key}" must have 1 to {most:,} entries, not {len(rows):,}')
-        return rows
+            raise HTTPException(400, "the body is not valid JSON") from None
+        key = self._schema.key
+        if not isinstance(content, dict) or content.keys() != {key}:
+            raise HTTPException(422, f'the body must be an object with the single key "{key}"')
+        entries: object = content[key]
+        if not isinstance(entries, list):
+            raise self._wrong_type()
+        if not 1 <= len(entries) <= self._settings.max_rows:
+            limit = self._settings.max_rows
+            raise HTTPException(
+                422, f'"{key}" must have 1 to {limit:,} entries, not {len(entries):,}'
+            )
+        return entries
 
-    def _ask(self, rows: list[Any]) -> list[Any]:
-        ask = self._client.predict_people if self._client.by_id else self._client.predict
+    def _predict(self, entries: list[object]) -> list[float] | list[list[float]]:
         try:
-            found: list[Any] = ask(rows).tolist()
+            probabilities: list[float] | list[list[float]] = self._request(entries).tolist()
         except BadRow as error:
             raise HTTPException(422, error.reason) from None
         except PeerBusy as error:
@@ -161,24 +171,45 @@ class PredictionApi:
         except FloristError as error:
             log.warning("%s", error.reason)
             raise HTTPException(502, error.reason) from None
-        self._watch.served(len(rows))
-        return found
+        self._watch.served(len(entries))
+        return probabilities
+
+    def _request(self, entries: list[object]) -> npt.NDArray[np.float32]:
+        if self._client.by_id:
+            if _are_strings(entries):
+                return self._client.predict_people(entries)
+        elif _are_objects(entries):
+            return self._client.predict(entries)
+        raise self._wrong_type()
+
+    def _wrong_type(self) -> HTTPException:
+        kind = "strings, one per ID" if self._client.by_id else "objects, one per row"
+        return HTTPException(422, f'"{self._schema.key}" must be a list of {kind}')
 
 
-def _no_number(name: str) -> NoReturn:
+def _are_strings(entries: list[object]) -> TypeGuard[list[str]]:
+    return all(isinstance(entry, str) for entry in entries)
+
+
+def _are_objects(entries: list[object]) -> TypeGuard[list[dict[str, object]]]:
+    return all(isinstance(entry, dict) for entry in entries)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and infinity, which Python's parser accepts but JSON does not have."""
     raise ValueError(name)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-async def _bug(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     del request
-    log.error("a bug in FLORIST:", exc_info=error)
-    return JSONResponse({"error": "an internal error"}, 500)
+    log.error("internal error:", exc_info=error)
+    return JSONResponse({"error": "internal error"}, 500)
 
 
 @contextmanager
@@ -189,10 +220,10 @@ def http_service(
     drain: float,
     watch: ServiceWatch = NOBODY,
 ) -> Iterator[str]:
-    """Serve in the background; gives `host:port`. At the end, requests under way may finish.
+    """Serve in the background; yields `host:port`. On exit, open requests can finish.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address is not available.
     """
     listening = _listen(settings.address)
     config = uvicorn.Config(
@@ -203,11 +234,11 @@ def http_service(
         server_header=False,
         lifespan="off",
         ws="none",
-        limit_concurrency=_AT_ONCE,
+        limit_concurrency=_MAX_CONCURRENT,
         timeout_graceful_shutdown=math.ceil(drain),
     )
     server = uvicorn.Server(config)
-    # In a thread of its own uvicorn leaves signals alone.
+    # In a thread other than the main one, uvicorn does not install signal handlers.
     thread = Thread(target=server.run, args=([listening],), name="florist-http", daemon=True)
     thread.start()
     try:
@@ -233,14 +264,16 @@ def _listen(address: str) -> socket.socket:
 def serve(
     config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = NOBODY
 ) -> None:
-    """Serve the organisation's applications until the event is set, or Ctrl-C or SIGTERM."""
+    """Serve the party's own applications until the event is set or a signal arrives."""
     set_threads(config.serving.threads)
     http = config.serving.http
     token_file = http.token_file or config.run_directory / "serving" / "http-token"
     token = private_file(token_file, lambda: secrets.token_urlsafe(32).encode() + b"\n")
     text = token.decode(errors="replace").strip()
     if len(text) < 16 or not text.isascii() or not text.isprintable():
-        raise ConfigurationError(f"{token_file}: a token has at least 16 ASCII characters")
+        raise ConfigurationError(
+            f"{token_file}: the token must have at least 16 printable ASCII characters"
+        )
     with (
         PredictionClient.connect(config, plaintext=plaintext) as client,
         http_service(client, http, text, config.serving.drain, watch) as address,
@@ -249,5 +282,5 @@ def serve(
         log.info("ready at http://%s; the token is in %s", address, token_file)
         with suppress(KeyboardInterrupt):
             until.wait()
-        log.info("stopping: requests under way have %g s to finish", config.serving.drain)
+        log.info("stopping: open requests have %g s to finish", config.serving.drain)
     log.info("stopped")

@@ -1,146 +1,156 @@
-"""The HTTP service's own description: OpenAPI 3.1, and a page for people."""
+"""Describe the HTTP service: as OpenAPI 3.1, and as an HTML page."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from florist.common.core.release import RELEASE
 from florist.common.reports import html as web
-from florist.passive_party.row_encoder import WHOLE_LIMIT
+from florist.passive_party.row_encoder import INTEGER_LIMIT
 
 if TYPE_CHECKING:
     from florist.common.data.raw_table import FeatureColumns
 
-#: Why a request is not answered, by status.
-REFUSALS = {
-    400: "The body is no JSON, or not what it is said to be.",
+#: A part of the description, as it is written to JSON.
+OpenApi = dict[str, object]
+
+#: The error responses, by status.
+ERRORS = {
+    400: "The body is not valid JSON.",
     401: "The token is missing or wrong.",
-    408: "The body did not come in time.",
+    408: "The body did not arrive in time.",
     413: "The body is too long.",
-    415: "The body is not said to be application/json.",
-    422: "A row cannot be predicted; `error` names the row and the column.",
-    429: "The limits of the other party are reached; Retry-After has the seconds to wait.",
-    502: "The other party refuses this one, or answered what it may not.",
-    503: "The other party cannot be reached now.",
+    415: "The content type is not application/json.",
+    422: "A row or ID cannot be predicted; `error` gives the reason.",
+    429: "A limit of the other party is reached; Retry-After gives the seconds to wait.",
+    502: "The other party refused the request, or its reply is invalid.",
+    503: "The other party cannot be reached, or too many requests are open.",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What is asked for, and what is answered."""
+class ApiSchema:
+    """The shape of requests and responses."""
 
-    #: None where people are asked for by their IDs.
+    #: The columns of a row; None if predictions are requested by ID.
     columns: FeatureColumns | None
     max_rows: int
-    #: Probabilities per row.
+    #: The number of probabilities per row.
     classes: int
 
     @property
     def key(self) -> str:
-        """Under which the rows stand."""
+        """The key of the rows or IDs in the body."""
         return "ids" if self.columns is None else "rows"
 
 
-def describe(shape: Shape) -> dict[str, Any]:
-    """The description as OpenAPI has it."""
-    number = {"type": "number", "minimum": 0, "maximum": 1}
-    answers = number if shape.classes == 1 else {"type": "array", "items": number}
-    refusal = {"schema": {"$ref": "#/components/schemas/Refusal"}}
-    refused = {
-        str(status): {"description": why, "content": {"application/json": refusal}}
-        for status, why in REFUSALS.items()
+def describe(schema: ApiSchema) -> OpenApi:
+    """The OpenAPI description."""
+    errors: OpenApi = {
+        str(status): _response(meaning, _reference("Error")) for status, meaning in ERRORS.items()
     }
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "FLORIST predictions",
             "version": RELEASE,
-            "description": "Calibrated probabilities from the model of both parties.",
+            "description": "Calibrated probabilities of a model that two parties trained together.",
         },
         "paths": {
-            "/predict": {
-                "post": {
-                    "operationId": "predict",
-                    "summary": "Probabilities for rows, in their order",
-                    "security": [{"token": []}],
-                    "requestBody": {
-                        "required": True,
-                        "content": {
-                            "application/json": {"schema": {"$ref": "#/components/schemas/Ask"}}
-                        },
-                    },
-                    "responses": {
-                        "200": {
-                            "description": "One probability of class 1 for each row"
-                            if shape.classes == 1
-                            else "The probabilities of all classes for each row",
-                            "content": {
-                                "application/json": {
-                                    "schema": {"$ref": "#/components/schemas/Answer"}
-                                }
-                            },
-                        },
-                        **refused,
-                    },
-                }
-            },
-            "/health": {"get": _state("health", "Whether this service runs")},
+            "/predict": {"post": _predict(schema, errors)},
+            "/health": {"get": _status("health", "Whether this service is running", {})},
             "/ready": {
-                "get": _state("ready", "Whether predictions can be had now", unready=refused["503"])
+                "get": _status("ready", "Whether predictions are available", {"503": errors["503"]})
             },
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Ask": {
-                    "type": "object",
-                    "required": [shape.key],
-                    "additionalProperties": False,
-                    "properties": {
-                        shape.key: {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": shape.max_rows,
-                            "items": _row(shape.columns),
-                        }
-                    },
-                },
-                "Answer": {
-                    "type": "object",
-                    "required": ["probabilities"],
-                    "properties": {"probabilities": {"type": "array", "items": answers}},
-                },
-                "Refusal": {
-                    "type": "object",
-                    "required": ["error"],
-                    "properties": {"error": {"type": "string"}},
-                },
-            },
+            "schemas": _schemas(schema),
         },
     }
 
 
-def _state(name: str, summary: str, unready: dict[str, Any] | None = None) -> dict[str, Any]:
-    said = {"type": "object", "required": ["status"], "properties": {"status": {"const": "ok"}}}
-    yes = {"description": "It is so", "content": {"application/json": {"schema": said}}}
+def _predict(schema: ApiSchema, errors: OpenApi) -> OpenApi:
+    meaning = (
+        "The probability of class 1 of each row"
+        if schema.classes == 1
+        else "The probabilities of all classes of each row"
+    )
     return {
-        "operationId": name,
-        "summary": summary,
-        "responses": {"200": yes, **({"503": unready} if unready else {})},
+        "operationId": "predict",
+        "summary": "Predict rows or IDs; the response has the same order",
+        "security": [{"token": []}],
+        "requestBody": {"required": True, "content": _json(_reference("Request"))},
+        "responses": {"200": _response(meaning, _reference("Response")), **errors},
     }
 
 
-def _row(columns: FeatureColumns | None) -> dict[str, Any]:
+def _status(name: str, summary: str, errors: OpenApi) -> OpenApi:
+    body: OpenApi = {
+        "type": "object",
+        "required": ["status"],
+        "properties": {"status": {"const": "ok"}},
+    }
+    return {
+        "operationId": name,
+        "summary": summary,
+        "responses": {"200": _response("Yes", body), **errors},
+    }
+
+
+def _response(meaning: str, body: OpenApi) -> OpenApi:
+    return {"description": meaning, "content": _json(body)}
+
+
+def _json(body: OpenApi) -> OpenApi:
+    return {"application/json": {"schema": body}}
+
+
+def _reference(name: str) -> OpenApi:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _schemas(schema: ApiSchema) -> OpenApi:
+    number = {"type": "number", "minimum": 0, "maximum": 1}
+    probabilities = number if schema.classes == 1 else {"type": "array", "items": number}
+    return {
+        "Request": {
+            "type": "object",
+            "required": [schema.key],
+            "additionalProperties": False,
+            "properties": {
+                schema.key: {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": schema.max_rows,
+                    "items": _entry(schema.columns),
+                }
+            },
+        },
+        "Response": {
+            "type": "object",
+            "required": ["probabilities"],
+            "properties": {"probabilities": {"type": "array", "items": probabilities}},
+        },
+        "Error": {
+            "type": "object",
+            "required": ["error"],
+            "properties": {"error": {"type": "string"}},
+        },
+    }
+
+
+def _entry(columns: FeatureColumns | None) -> OpenApi:
     if columns is None:
-        return {"type": "string", "description": "An ID of this party's aligned table"}
-    number = {"type": ["number", "null"], "description": "A number; null where it is missing"}
+        return {"type": "string", "description": "An ID in this party's aligned table"}
+    number = {"type": ["number", "null"], "description": "A number; null if missing"}
     category = {
         "type": ["string", "integer", "null"],
-        "exclusiveMinimum": -WHOLE_LIMIT,
-        "exclusiveMaximum": WHOLE_LIMIT,
-        "description": "A category; null where it is missing",
+        "exclusiveMinimum": -INTEGER_LIMIT,
+        "exclusiveMaximum": INTEGER_LIMIT,
+        "description": "A category; null if missing",
     }
     return {
         "type": "object",
@@ -153,9 +163,9 @@ def _row(columns: FeatureColumns | None) -> dict[str, Any]:
     }
 
 
-def page(shape: Shape, address: str) -> str:
-    """The same for people, in one HTML page that needs nothing else."""
-    example = {shape.key: [_example(shape.columns)]}
+def page(schema: ApiSchema, address: str) -> str:
+    """The documentation page: a single HTML file without external resources."""
+    example = {schema.key: [_example(schema.columns)]}
     call = (
         f"curl http://{address}/predict \\\n"
         '  -H "Authorization: Bearer $(cat TOKEN-FILE)" \\\n'
@@ -163,24 +173,24 @@ def page(shape: Shape, address: str) -> str:
         f"  -d '{json.dumps(example)}'"
     )
     sections = [
-        web.titled_section("How to ask", web.tag("pre", call)),
+        web.titled_section("Request", web.tag("pre", call)),
         web.titled_section(
-            "Answers",
+            "Responses",
             web.figures_table(
                 ("status", "meaning"),
                 [
-                    ("200", f"{{'probabilities': [...]}}, one for each of `{shape.key}`"),
-                    *((str(status), why) for status, why in REFUSALS.items()),
+                    ("200", f"{{'probabilities': [...]}}, one entry per entry of `{schema.key}`"),
+                    *((str(status), meaning) for status, meaning in ERRORS.items()),
                 ],
             ),
         ),
     ]
-    if shape.columns is not None:
-        kinds = [(name, "number, or null") for name in shape.columns.numeric]
-        kinds += [(name, "text or whole number, or null") for name in shape.columns.categorical]
+    if schema.columns is not None:
+        kinds = [(name, "number, or null") for name in schema.columns.numeric]
+        kinds += [(name, "text or integer, or null") for name in schema.columns.categorical]
         table = web.figures_table(("column", "value"), kinds)
         sections.append(web.titled_section("Columns of a row", table))
-    more = web.tag("p", "Machine-readable: ", web.tag("a", "openapi.json", href="openapi.json"))
+    more = web.tag("p", "OpenAPI description: ", web.tag("a", "openapi.json", href="openapi.json"))
     return web.page("FLORIST predictions", web.tag("h1", "FLORIST predictions"), more, *sections)
 
 

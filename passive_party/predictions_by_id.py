@@ -1,8 +1,8 @@
-"""People who are asked for by their IDs, hidden in groups of UIDs: the passive party's side.
+"""Predictions for people of this party's table, requested by ID and hidden in groups of UIDs.
 
-For a group, embeddings of all its UIDs are sent, those of people whom this party lacks from a row
-that stands in; always the same bytes, whoever in the group is of interest. What was answered is
-kept, so that no group is asked for twice.
+For a group, the embeddings of all its UIDs are sent; those of people whom this party lacks are
+computed from stand-ins. The bytes are always the same, whoever in the group is of interest. The
+predictions are cached, so that each group is requested only once.
 """
 
 from __future__ import annotations
@@ -30,87 +30,88 @@ if TYPE_CHECKING:
 
 
 class PredictionsById:
-    """Our people, where they are in the union, and what is known of them so far."""
+    """Finds people in this party's table, embeds their groups and caches the predictions."""
 
     def __init__(
-        self, people: ServedTable, bundle: PassiveBundle, normalisation: Normalisation
+        self, table: ServedTable, bundle: PassiveBundle, normalisation: Normalisation
     ) -> None:
+        """Start with an empty cache."""
         training = bundle.agreement.training
-        self._people = people
+        self._table = table
         self._bundle = bundle
         self._normalisation = normalisation
-        # As in training: else a row that stands in would be the twin of its own.
-        self._noise = EmbeddingNoise(training.embedding_noise, people.draws)
-        digests = quick_digests(people.ids)
+        # As in training: without noise, a stand-in would have the same embedding as its donor.
+        self._noise = EmbeddingNoise(training.embedding_noise, table.draws)
+        digests = quick_digests(table.ids)
         self._row_by_digest = np.argsort(digests)
         self._digests = digests[self._row_by_digest]
         classes = 1 if training.classes == 2 else training.classes
-        groups = people.groups
-        self._asked = np.zeros(len(groups), dtype=bool)
-        self._answers = np.zeros((len(groups), groups.size, classes), dtype=np.float32)
+        groups = table.groups
+        self._is_cached = np.zeros(len(groups), dtype=bool)
+        self._predictions = np.zeros((len(groups), groups.size, classes), dtype=np.float32)
 
     @property
     def group_size(self) -> int:
-        return self._people.groups.size
+        """The number of UIDs per group."""
+        return self._table.groups.size
 
     def ranks(self, ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Places in the union of people who are in our table.
+        """The ranks in the union of people in our table.
 
         Raises:
-            BadRow: says who is not.
+            BadRow: names the IDs that are not in the table.
         """
-        column = normalised_ids(ids, "the IDs", self._normalisation)
-        rows = self._rows(column)
+        rows = self._rows(normalised_ids(ids, "the IDs", self._normalisation))
         if len(absent := np.flatnonzero(rows < 0)):
-            few = [ids[place].as_py() for place in absent[:6].tolist()]
+            few = [ids[index].as_py() for index in absent[:6].tolist()]
             more = f" and {len(absent) - 5:,} more" if len(absent) > 6 else ""
             raise BadRow(
-                f"IDs that are not in this party's aligned table: {quoted_few(few, 6)}{more}; only "
-                "its people can be asked for"
+                f"IDs that are not in this party's aligned table: {quoted_few(few, 6)}{more}; "
+                "predictions are available only for people in the table"
             )
-        return self._people.rank_of_row[rows]
+        return self._table.rank_of_row[rows]
 
     def _rows(self, ids: IdColumn) -> npt.NDArray[np.int64]:
-        """The row of each; -1 where there is none."""
+        """The row of each ID; -1 if there is none."""
         digests = quick_digests(ids)
         first = np.searchsorted(self._digests, digests, "left").tolist()
         last = np.searchsorted(self._digests, digests, "right").tolist()
-        own = self._people.ids
+        own = self._table.ids
         return np.array(
             [
-                # Equal digests are but a hint.
+                # An equal digest is only a hint.
                 next(
                     (
                         row
                         for row in self._row_by_digest[start:stop].tolist()
-                        if own.at(row) == ids.at(place)
+                        if own.at(row) == ids.at(index)
                     ),
                     -1,
                 )
-                for place, (start, stop) in enumerate(zip(first, last, strict=True))
+                for index, (start, stop) in enumerate(zip(first, last, strict=True))
             ],
             dtype=np.int64,
         )
 
-    def unknown_groups(self, ranks: npt.NDArray[np.int64]) -> list[int]:
-        """The groups that must be asked for to know these people, each once."""
-        groups, _ = self._people.groups.find(ranks)
+    def missing_groups(self, ranks: npt.NDArray[np.int64]) -> list[int]:
+        """The groups of these people whose predictions are not cached, without duplicates."""
+        groups, _ = self._table.groups.find(ranks)
         wanted = np.unique(groups)
-        unknown: list[int] = wanted[~self._asked[wanted]].tolist()
-        return unknown
+        missing: list[int] = wanted[~self._is_cached[wanted]].tolist()
+        return missing
 
     def embeddings(self, group: int) -> Tensor:
-        """Of all UIDs of the group; the same at every call."""
-        features = self._people.features.take(self._people.rows(group))
+        """The embeddings of all UIDs of the group; the same at every call."""
+        features = self._table.features.take(self._table.rows(group))
         with torch.inference_mode():
             return self._noise(self._bundle.embed(features).cpu(), group)
 
-    def learn(self, group: int, probabilities: npt.NDArray[np.float32]) -> None:
-        """Keep what was answered for a group."""
-        self._answers[group] = probabilities.reshape(self._answers.shape[1:])
-        self._asked[group] = True
+    def store(self, group: int, probabilities: npt.NDArray[np.float32]) -> None:
+        """Cache the predictions of a group."""
+        self._predictions[group] = probabilities.reshape(self._predictions.shape[1:])
+        self._is_cached[group] = True
 
-    def known(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """What was answered for these people, in their order, class by class."""
-        groups, places = self._people.groups.find(ranks)
-        return self._answers[groups, places].ravel()
+    def cached(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """The cached predictions of these people in their order, one value per class."""
+        groups, indices = self._table.groups.find(ranks)
+        return self._predictions[groups, indices].ravel()

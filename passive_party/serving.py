@@ -1,12 +1,12 @@
-"""Predictions for the passive party: its rows go through its own half, the peer does the rest.
+"""Predictions for the passive party: it computes embeddings, and the peer completes the model.
 
     from florist.passive_party.serving import PredictionClient
 
     with PredictionClient.connect("passive.yml") as client:
         client.predict([{"age": 41, "city": "Bern"}])      # array([0.173], dtype=float32)
 
-Where the active party has features of its own, people are asked for by their IDs, hidden in groups;
-see docs/how-to/serve.md.
+If the active party has features of its own, predictions are requested by ID and hidden in groups of
+people; see docs/how-to/serve.md.
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.serving")
 
-#: Seconds that the peer has to say whether it is ready.
-_READY = 2.0
+#: Seconds to wait for the peer to report that it is ready.
+_READY_TIMEOUT = 2.0
 
 
 class PredictionClient:
-    """A connection to the peer's service, with our half of the model. Use as a context.
+    """A connection to the peer's service, with this party's half of the model.
 
-    Safe to use from many threads. Predictions are calibrated: P(y=1) of each row, `(rows,)`, with
-    two classes, else `(rows, classes)`.
+    Use it as a context manager. It is thread-safe. Predictions are calibrated probabilities: with
+    two classes P(y=1) of each row, of shape `(rows,)`, otherwise of shape `(rows, classes)`.
     """
 
     def __init__(
         self,
         bundle: PassiveBundle,
-        line: PredictionLine,
+        connection: PredictionLine,
         terms: ServingTerms,
-        people: PredictionsById | None = None,
+        by_id: PredictionsById | None = None,
     ) -> None:
-        """Use `connect`; `people` is given just where the peer has features of its own."""
+        """Use `connect` instead; `by_id` is given only if the peer has features of its own."""
         training = bundle.agreement.training
         self._bundle = bundle
-        self._line = line
+        self._connection = connection
         self._wire = Wire(training.wire_type, training.cut_width)
         self._max_rows = min(terms.max_rows, self._wire.rows_per_message)
         self._classes = 1 if training.classes == 2 else training.classes
-        self._people = people
-        self._asking = Lock()
-        #: Of the model, and of how it is served; for results that are put together later.
+        self._by_id = by_id
+        self._by_id_lock = Lock()
+        #: Identifies the model and the agreement that it is served under.
         self.model = terms.model
 
     @classmethod
@@ -90,16 +90,16 @@ class PredictionClient:
         plaintext: bool = False,
         timeout: float | None = None,
     ) -> Self:
-        """Load our half, reach the peer's service, and compare.
+        """Load this party's half, connect to the peer's service, and compare model and agreement.
 
         Args:
-            config: this party's configuration, or its file.
-            plaintext: no TLS; for tests on one machine only.
-            timeout: seconds to keep trying; None takes `timeouts.connect`.
+            config: this party's configuration, or the path of its file.
+            plaintext: no TLS; only for tests on one machine.
+            timeout: seconds to keep trying; None means `timeouts.connect`.
 
         Raises:
-            ConfigurationError: the configuration, our half or the certificates cannot be used, or
-                the peer serves with another model or agreement.
+            ConfigurationError: the configuration, the model or the certificates cannot be used, or
+                the peer serves another model or under another agreement.
             TransportError: the peer cannot be reached.
         """
         if isinstance(config, Path | str):
@@ -109,7 +109,7 @@ class PredictionClient:
         credentials = own_credentials(config, plaintext=plaintext)
         offer = make_offer(bundle, config.agreement.serving, _served_union(config, runs, bundle))
         peer = config.party.peer
-        line, terms = PredictionLine.dial(
+        connection, terms = PredictionLine.dial(
             config.serving.address or config.network.address,
             credentials,
             peer,
@@ -120,99 +120,105 @@ class PredictionClient:
         )
         try:
             check_offers(offer, terms.offer)
-            people = None
+            by_id = None
             if terms.offer.union_sha256:
-                people = PredictionsById(
+                by_id = PredictionsById(
                     load_served_table(config, runs, bundle),
                     bundle,
                     config.agreement.id_normalisation,
                 )
-            return cls(bundle, line, terms, people)
+            return cls(bundle, connection, terms, by_id)
         except BaseException:
-            line.close()
+            connection.close()
             raise
 
     @property
     def by_id(self) -> bool:
-        """Whether the peer has features of its own, so that people are asked for by their IDs."""
-        return self._people is not None
+        """Whether predictions are requested by ID, because the peer has features of its own."""
+        return self._by_id is not None
 
     @property
     def columns(self) -> FeatureColumns:
-        """What a row must have."""
+        """The columns that a row must have."""
         return self._bundle.preprocessing.features
 
     @property
     def classes(self) -> int:
-        """Probabilities per row."""
+        """The number of probabilities per row."""
         return self._classes
 
     def is_ready(self) -> bool:
-        """Whether the peer serves predictions now."""
-        return self._line.is_ready(_READY)
+        """Whether the peer is serving predictions."""
+        return self._connection.is_ready(_READY_TIMEOUT)
 
     def predict(self, rows: Sequence[Mapping[str, object]] | pa.Table) -> Probabilities:
-        """Predictions for rows, given one by one or as an Arrow table; in their order.
+        """Predict rows, given as mappings or as an Arrow table; the result has the same order.
 
         Raises:
-            BadRow: a row or column is not what the model was trained with.
-            PeerBusy: the peer's limits are reached.
-            TransportError: the peer cannot be reached now.
+            BadRow: a row has other columns or values than the model was trained with.
+            PeerBusy: a limit of the peer is reached.
+            TransportError: the peer cannot be reached.
         """
         self._refuse_by_id()
         features = self._features(rows)
         if len(features) <= self._max_rows:
             if not len(features):
                 return self._shaped(np.empty(0, np.float32))
-            return self._probabilities(self._line.predict(self._request(features)), len(features))
+            return self._probabilities(
+                self._connection.predict(self._request(features)), len(features)
+            )
         return np.concatenate(list(self._stream([features])))
 
     def predict_batches(
         self, tables: Iterable[pa.Table], source: str = "rows"
     ) -> Generator[Probabilities, None, None]:
-        """Predictions for each table that has rows, in order, over one stream; made for many rows.
+        """Predict many rows over one stream; yields the predictions of each non-empty table.
 
         Args:
-            tables: read by another thread, a little ahead of the answers.
-            source: what messages call them.
+            tables: consumed by another thread, slightly ahead of the predictions.
+            source: the name of the tables, for messages.
 
         Raises:
-            ConfigurationError: a column is not what the model was trained with.
+            ConfigurationError: a column is missing or has other values than in training.
             FloristError: as `predict`.
         """
         self._refuse_by_id()
         return self._stream(self._table_features(table, source) for table in tables)
 
     def predict_people(self, ids: Sequence[str] | pa.ChunkedArray) -> Probabilities:
-        """Predictions for people of our own aligned table, each hidden in the group of its UID.
+        """Predict people of this party's aligned table, each hidden in a group of UIDs.
 
         Raises:
-            BadRow: an ID is not in the table, or is no text.
-            ConfigurationError: the peer has no features of its own: give rows instead.
+            BadRow: an ID is not in the table, or is not valid text.
+            ConfigurationError: the peer has no features of its own, so rows must be given.
         """
-        if self._people is None:
+        by_id = self._by_id
+        if by_id is None:
             raise ConfigurationError(
-                "the peer has no features of its own: ask for predictions of rows, not of IDs"
+                "the peer has no features of its own: request predictions by rows, not by IDs"
             )
         if not isinstance(ids, pa.ChunkedArray):
             try:
                 ids = pa.chunked_array([pa.array(ids, pa.string())])
             except UnicodeEncodeError:
-                raise BadRow("an ID holds half a character (a lone surrogate)") from None
-        people, ranks = self._people, self._people.ranks(ids)
-        with self._asking:
-            groups = people.unknown_groups(ranks)
+                raise BadRow(
+                    "an ID contains a lone surrogate, which is not valid Unicode"
+                ) from None
+        ranks = by_id.ranks(ids)
+        with self._by_id_lock:
+            groups = by_id.missing_groups(ranks)
             requests = (
-                PredictionRequest(self._wire.to_data(people.embeddings(group)), group)
+                PredictionRequest(self._wire.to_data(by_id.embeddings(group)), group)
                 for group in groups
             )
-            replies = self._line.stream(requests) if groups else ()
+            replies = self._connection.stream(requests) if groups else ()
             for group, reply in zip(groups, replies, strict=True):
-                people.learn(group, self._probabilities(reply, people.group_size))
-            return self._shaped(people.known(ranks))
+                by_id.store(group, self._probabilities(reply, by_id.group_size))
+            return self._shaped(by_id.cached(ranks))
 
     def close(self) -> None:
-        self._line.close()
+        """Close the connection."""
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -226,17 +232,17 @@ class PredictionClient:
         self.close()
 
     def _refuse_by_id(self) -> None:
-        if self._people is not None:
+        if self._by_id is not None:
             raise ConfigurationError(
-                "the peer has features of its own: ask for predictions of IDs, not of rows"
+                "the peer has features of its own: request predictions by IDs, not by rows"
             )
 
     @cached_property
-    def _encode(self) -> RowEncoder:
+    def _encode_rows(self) -> RowEncoder:
         return RowEncoder(self._bundle.preprocessing)
 
     def _features(self, rows: Sequence[Mapping[str, object]] | pa.Table) -> Features:
-        return self._table_features(rows) if isinstance(rows, pa.Table) else self._encode(rows)
+        return self._table_features(rows) if isinstance(rows, pa.Table) else self._encode_rows(rows)
 
     def _table_features(self, rows: pa.Table, source: str = "rows") -> Features:
         preprocessing = self._bundle.preprocessing
@@ -247,8 +253,8 @@ class PredictionClient:
             return PredictionRequest(self._wire.to_data(self._bundle.embed(features)))
 
     def _stream(self, tables: Iterable[Features]) -> Generator[Probabilities, None, None]:
-        """One array per table that has rows, over one stream of requests."""
-        #: Of the requests under way: how many rows, and whether they are the last of their table.
+        """Yield the predictions of each non-empty table, over one stream of requests."""
+        #: The number of rows of each open request, and whether it is the last one of its table.
         sent: deque[tuple[int, bool]] = deque()
 
         def requests() -> Iterator[PredictionRequest]:
@@ -260,7 +266,7 @@ class PredictionClient:
                     yield request
 
         answered: list[Probabilities] = []
-        for reply in self._line.stream(requests()):
+        for reply in self._connection.stream(requests()):
             rows, is_last = sent.popleft()
             answered.append(self._probabilities(reply, rows))
             if is_last:
@@ -271,12 +277,12 @@ class PredictionClient:
         numbers = rows * self._classes
         if len(reply.probabilities) != 4 * numbers:
             raise ProtocolViolation(
-                f"the peer answered {rows} rows with {len(reply.probabilities)} bytes instead of "
-                f"{numbers} numbers of 4"
+                f"the peer's reply to {rows} rows has {len(reply.probabilities)} bytes instead of "
+                f"{4 * numbers}"
             )
         values = np.frombuffer(reply.probabilities, "<f4")
-        if not (values.min() >= 0 and values.max() <= 1):  # NaN is neither
-            raise ProtocolViolation("the peer's answer holds what is no probability")
+        if not (values.min() >= 0 and values.max() <= 1):  # also false for NaN
+            raise ProtocolViolation("the peer's reply contains values that are not probabilities")
         return self._shaped(values)
 
     def _shaped(self, values: Probabilities) -> Probabilities:
@@ -284,7 +290,7 @@ class PredictionClient:
 
 
 def _served_union(config: PartyConfig, runs: RunDirectory, bundle: PassiveBundle) -> bytes:
-    """Digest of the union whose people can be asked for, should the peer have features."""
+    """The digest of the union of the served table, which is needed if the peer has features."""
     if config.agreement.serving.table == "train":
         return bytes.fromhex(bundle.union_sha256)
     return bytes.fromhex(runs.load_alignment("test").summary.union_sha256)

@@ -1,4 +1,4 @@
-"""Small files that only their owner may read: made once, then kept."""
+"""Small files that only their owner can read, created on first use."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
-    """What the file holds; where there is none, it is made from what `make` gives.
+    """Read the file; if it does not exist, create it with the content that `make` returns.
 
     Raises:
-        ConfigurationError: it cannot be read or written, or others can read it.
+        ConfigurationError: the file cannot be read or written, or other users can read it.
     """
     if path.exists():
         return _read(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
     content = make()
-    with os.fdopen(made, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         file.write(content)
     return content
 
@@ -34,7 +34,7 @@ def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_mode & 0o077:
-            raise ConfigurationError(f"{path}: others can read it; `chmod 600` it")
+            raise ConfigurationError(f"{path}: other users can read it; run `chmod 600` on it")
         return path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None

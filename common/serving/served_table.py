@@ -1,8 +1,8 @@
-"""The people of an aligned table, as groups of UIDs are served: a row of our own for every UID.
+"""A party's aligned table for serving groups of UIDs: it has one of its own rows for every UID.
 
-Where a UID is not ours, a row of our own table stands in, always the same one: drawn from a secret
-that is kept beside the model. Were it drawn anew at each start, answers for people whom a party
-lacks would change and those for its own would not.
+A UID that the party lacks gets a stand-in, which is always the same row, drawn with a secret that
+is stored next to the model. If it were drawn at each start, the predictions for people whom the
+party lacks would change between starts, and those for its own people would not.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ServedTable:
-    """One table of ours and its union, in groups."""
+    """An aligned table of this party, with its union divided into groups."""
 
     groups: HidingGroups
     union_sha256: bytes
     ids: IdColumn
     #: The rank in `U` of each row.
     rank_of_row: npt.NDArray[np.int64]
-    #: The row of each rank: ours, or the one that stands in.
+    #: The row for each rank: the person's own, or a stand-in.
     row_of_rank: npt.NDArray[np.int64]
-    #: In memory: from files, the time of an answer would tell which rows were read before.
+    #: In memory: with files, response times would reveal which rows were read before.
     features: Features
-    #: Secret to the peer, the same at every start.
+    #: Secret from the peer, and the same at every start.
     draws: SecretDraws
 
     def rows(self, group: int) -> npt.NDArray[np.int64]:
-        """A row of our table for each UID of the group; as much work whoever is in it."""
+        """The rows for the UIDs of a group; takes the same time for every group."""
         return self.row_of_rank[self.groups.members(group)]
 
 
 def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -> ServedTable:
-    """Read the table that the agreement on serving names.
+    """Read the table that `agreement.serving.table` names.
 
     Raises:
-        ConfigurationError: it is not there, or not the one that was aligned.
+        ConfigurationError: the table is missing, or is not the one that was aligned.
     """
     name = config.agreement.serving.table
     table = config.data.train if name == "train" else config.data.test_table
     if table is None:
-        raise ConfigurationError("data.test: missing; agreement.serving.table names it")
+        raise ConfigurationError("data.test: required, because agreement.serving.table is `test`")
     alignment = runs.load_alignment(name)
     union_sha256 = bytes.fromhex(alignment.summary.union_sha256)
     if name == "train" and alignment.summary.union_sha256 != bundle.union_sha256:
         raise ConfigurationError(
-            f"{runs.path}: the training table was aligned again since the model was trained; "
+            f"{runs.path}: the training table was aligned again after the model was trained; "
             "train again, or restore the alignment"
         )
-    found = scan_table(
+    scan = scan_table(
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
@@ -79,16 +79,16 @@ def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -
         known=bundle.preprocessing,
         with_ids=True,
     )
-    if found.fingerprint != alignment.summary.table_fingerprint:
+    if scan.fingerprint != alignment.summary.table_fingerprint:
         raise ConfigurationError(
-            f"data.{name}: its IDs are not those that were aligned; put the table back as it was"
+            f"data.{name}: the IDs are not the ones that were aligned; restore the table"
         )
     secret = private_file(runs.path / "serving" / "secret", lambda: token_bytes(SECRET_BYTES))
     if len(secret) != SECRET_BYTES:
         raise ConfigurationError(f"{runs.path}/serving/secret: is damaged; restore it")
     draws = SecretDraws(secret).derive(alignment.summary.union_sha256)
     union_size = alignment.summary.union_size
-    assert found.ids is not None
+    assert scan.ids is not None
     return ServedTable(
         HidingGroups.of(
             union_size,
@@ -97,10 +97,10 @@ def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -
             run=bundle.run,
         ),
         union_sha256,
-        found.ids,
+        scan.ids,
         alignment.rank_of_row,
         _rows_with_stand_ins(alignment, draws),
-        in_memory(found),
+        in_memory(scan),
         draws,
     )
 

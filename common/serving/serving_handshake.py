@@ -1,7 +1,7 @@
-"""How serving opens: do the two halves belong together, and under which name are they asked for?
+"""The handshake of serving: check that the halves of the model belong together, and name the model.
 
-Both sides compare: agreements field by field, and the bundles' digests with what each remembers of
-the other's from the end of training.
+Both sides compare the agreements field by field, and the digests of the bundles with those that
+they stored at the end of training.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import Bundle
     from florist.common.settings.agreement import ServingAgreement
 
-#: Of serving; raised when an older peer would misread a message.
+#: The version of the serving protocol; increased when an older peer would misread a message.
 PROTOCOL = 1
 
 
 def make_offer(
     bundle: Bundle, serving: ServingAgreement, union_sha256: bytes = b""
 ) -> ServingOffer:
-    """What this party serves with.
+    """Describe what this party serves with.
 
     Args:
-        bundle: its half, with the agreement by which it was trained.
-        serving: the agreement of today on serving.
-        union_sha256: of the union whose people are asked for, where that is needed.
+        bundle: its half of the model, with the agreement it was trained under.
+        serving: the current agreement on serving.
+        union_sha256: the digest of the union that the served people belong to, if needed.
     """
     agreement = bundle.agreement.model_copy(update={"serving": serving})
     return ServingOffer(
@@ -44,35 +44,35 @@ def make_offer(
 
 
 def check_offers(ours: ServingOffer, theirs: ServingOffer) -> None:
-    """Refuse to serve with halves that do not belong together.
+    """Check that both halves belong together.
 
     Raises:
-        ConfigurationError: why; the same sentence would be true at the peer.
+        ConfigurationError: they do not; the message applies to both parties.
     """
     if theirs.protocol != ours.protocol:
         raise ConfigurationError(
-            f"the peer serves by protocol {theirs.protocol}, this party by {ours.protocol}: run "
-            "the same release on both sides"
+            f"the peer uses serving protocol {theirs.protocol}, this party uses {ours.protocol}: "
+            "run the same release on both sides"
         )
     if found := differences(ours.agreement, theirs.agreement):
         raise AgreementMismatch(found)
     here, there = ours.bundle, theirs.bundle
     if (here.run, here.digest, here.peer_digest) != (there.run, there.peer_digest, there.digest):
         raise BundleMismatch(
-            "the two parties hold halves of different training runs: here run "
-            f"{here.run.hex()[:12]}, half {here.digest.hex()[:12]}; at the peer run "
-            f"{there.run.hex()[:12]}, half {there.digest.hex()[:12]}"
+            "the parties hold halves of different training runs: run "
+            f"{here.run.hex()[:12]}, half {here.digest.hex()[:12]} here; run "
+            f"{there.run.hex()[:12]}, half {there.digest.hex()[:12]} at the peer"
         )
-    # Only an active party with features needs a union; then the passive one names its own.
+    # Only an active party with features needs a union; the passive party always sends its own.
     if ours.union_sha256 and theirs.union_sha256 and ours.union_sha256 != theirs.union_sha256:
         raise ConfigurationError(
-            "the two parties hold different alignments of the table that is served "
-            "(agreement.serving.table): align again, both, with --force"
+            "the parties hold different alignments of the served table "
+            "(agreement.serving.table): run align again on both sides, with --force"
         )
 
 
 def model_name(active: ServingOffer) -> str:
-    """Which model is meant, for every call: what this active party serves, and how."""
+    """The name of the served model, sent with every call; it depends on model and agreement."""
     parts = (active.agreement.encode(), active.bundle.run, active.bundle.digest)
     lengths = b"".join(len(part).to_bytes(8) for part in parts)
     return hashlib.sha256(b"florist/served/1" + lengths + b"".join(parts)).hexdigest()[:32]

@@ -171,7 +171,7 @@ def test_any_bytes_are_answered_or_refused(api: Api) -> None:
 
 def test_silent_connections_keep_nobody_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than are served at once; some say half a word."""
-    monkeypatch.setattr(http_connection, "HEAD_TIME", 5.0)
+    monkeypatch.setattr(http_connection, "HEAD_TIMEOUT", 5.0)
     with ExitStack() as lines:
         for number in range(300):
             line = lines.enter_context(socket.create_connection((api.host, api.port), 10))
@@ -186,7 +186,7 @@ def test_silent_connections_keep_nobody_out(api: Api, monkeypatch: pytest.Monkey
 
 
 def test_a_body_that_does_not_come(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_module, "_BODY_TIME", 0.3)
+    monkeypatch.setattr(service_module, "_BODY_TIMEOUT", 0.3)
     head = (
         b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         b"Authorization: Bearer " + TOKEN.encode() + b"\r\nContent-Length: 1000\r\n\r\n"

@@ -128,6 +128,6 @@ def test_answers_that_are_none_are_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with connected(halves(TrainingAgreement(cut_width=8)), active, passive) as client:
-        monkeypatch.setattr(client._line, "predict", lambda request: PredictionReply(reply))
+        monkeypatch.setattr(client._connection, "predict", lambda request: PredictionReply(reply))
         with pytest.raises(ProtocolViolation, match="the peer"):
             client.predict([{"age": 1.0, "city": "city 3"}])

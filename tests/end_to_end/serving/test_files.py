@@ -35,7 +35,7 @@ CHUNK, PART = 100, 300
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_files, "CHUNK_ROWS", CHUNK)
     monkeypatch.setattr(predict_files, "PART_ROWS", PART)
-    monkeypatch.setattr(predict_files, "_PAUSE", 0.1)
+    monkeypatch.setattr(predict_files, "_RETRY_DELAY", 0.1)
 
 
 def many_rows(workspace: Workspace, count: int) -> pa.Table:
@@ -221,7 +221,7 @@ def test_people_of_groups_by_their_ids(featured: Workspace, tmp_path: Path) -> N
         with client_of(featured, server.address) as client:
             answers = client.predict_people(ids)
         csv.write_csv(pa.table({"other": ids}), source)
-        with pytest.raises(ConfigurationError, match="people are asked for by their IDs"):
+        with pytest.raises(ConfigurationError, match="predictions are requested by ID"):
             predict_file(config, source, tmp_path / "other.parquet", NoProgress())
     np.testing.assert_array_equal(
         parquet.read_table(target).column("probability").to_numpy(), answers
@@ -235,8 +235,8 @@ def test_people_of_groups_by_their_ids(featured: Workspace, tmp_path: Path) -> N
     ("source", "target", "problem"),
     [
         ("absent.csv", "out.parquet", "absent.csv: no such file"),
-        ("rows.csv", "out.csv", "out.csv: the name must end in .parquet"),
-        ("rows.csv", "there.parquet", "there.parquet: is there already; name another"),
+        ("rows.csv", "out.csv", "out.csv: the file name must end in .parquet"),
+        ("rows.csv", "there.parquet", "there.parquet: already exists; specify another"),
         ("rows.xlsx", "out.parquet", "the file name must end in .csv"),
     ],
 )

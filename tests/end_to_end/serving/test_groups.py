@@ -129,13 +129,13 @@ def test_whoever_is_asked_for_the_same_bytes_go_out(featured: Workspace) -> None
 def test_all_questions_and_answers_have_one_size(
     featured: Workspace, client: PredictionClient
 ) -> None:
-    served = client._people
+    served = client._by_id
     assert served is not None
     people = people_of(featured, "passive")
     sizes = set()
     for group in range(len(people.groups)):
         embeddings = client._wire.to_data(served.embeddings(group))
-        reply = client._line.predict(PredictionRequest(embeddings, group))
+        reply = client._connection.predict(PredictionRequest(embeddings, group))
         sizes.add((len(embeddings), len(reply.probabilities)))
     assert sizes == {(SIZE * 8 * 4, SIZE * 4)}
 
@@ -150,7 +150,7 @@ def test_the_time_of_an_answer_does_not_depend_on_membership(
     counts = [int(is_own[own.groups.members(g)].sum()) for g in range(len(own.groups))]
     most, fewest = int(np.argmax(counts)), int(np.argmin(counts))
     assert counts[most] > counts[fewest] + 4
-    served = client._people
+    served = client._by_id
     assert served is not None
     requests = {
         group: PredictionRequest(client._wire.to_data(served.embeddings(group)), group)
@@ -160,7 +160,7 @@ def test_the_time_of_an_answer_does_not_depend_on_membership(
     for turn in range(300):
         for group in (most, fewest) if turn % 2 else (fewest, most):
             start = time.perf_counter()
-            client._line.predict(requests[group])
+            client._connection.predict(requests[group])
             took[group].append(time.perf_counter() - start)
     # The fastest tenth: what other programs do on this machine only ever adds.
     typical = {group: float(np.quantile(times, 0.1)) for group, times in took.items()}
@@ -184,11 +184,11 @@ def test_the_noise_of_training_is_on_every_row_and_always_the_same(featured: Wor
 
 
 def test_only_own_people_can_be_asked_for(client: PredictionClient) -> None:
-    with pytest.raises(BadRow, match="not in this party's aligned table: 'nobody', ''; only"):
+    with pytest.raises(BadRow, match="not in this party's aligned table: 'nobody', ''; pred"):
         client.predict_people(["nobody", ""])
-    with pytest.raises(ConfigurationError, match=r"has features of its own: ask .* of IDs"):
+    with pytest.raises(ConfigurationError, match=r"has features of its own: request .* by IDs"):
         client.predict([{}])
-    with pytest.raises(ConfigurationError, match=r"has features of its own: ask .* of IDs"):
+    with pytest.raises(ConfigurationError, match=r"has features of its own: request .* by IDs"):
         client.predict_batches([])
 
 
@@ -204,8 +204,8 @@ def test_only_own_people_can_be_asked_for(client: PredictionClient) -> None:
 def test_only_whole_groups_are_answered(
     client: PredictionClient, request_: PredictionRequest
 ) -> None:
-    with pytest.raises(PeerFailed, match=r"ask for one of its .* groups, with the rows of all"):
-        client._line.predict(request_)
+    with pytest.raises(PeerFailed, match=r"send the rows of all 16 UIDs of one of its .* groups"):
+        client._connection.predict(request_)
 
 
 def test_a_table_that_changed_is_noticed_on_both_sides(featured: Workspace, tmp_path: Path) -> None:

@@ -155,10 +155,10 @@ INFINITE = np.full(8, np.inf, "<f4").tobytes()
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (PredictionRequest(bytes(31)), "31 bytes are no rows of 32 bytes each"),
+        (PredictionRequest(bytes(31)), "31 bytes are not a multiple of 32 bytes per row"),
         (PredictionRequest(b""), "0 bytes are no rows"),
-        (PredictionRequest(NAN), "values that are no numbers"),
-        (PredictionRequest(bytes(64) + INFINITE), "values that are no numbers"),
+        (PredictionRequest(NAN), "contain NaN or infinity"),
+        (PredictionRequest(bytes(64) + INFINITE), "contain NaN or infinity"),
         (PredictionRequest(bytes(32 * 5000)), "5,000 rows in one request; the limit is 4,096"),
         (PredictionRequest(bytes(32), 0), "this model has no groups"),
     ],
@@ -167,21 +167,21 @@ def test_malformed_requests_are_refused_and_the_service_stays(
     client: PredictionClient, request_: PredictionRequest, problem: str
 ) -> None:
     with pytest.raises(PeerFailed, match=problem):
-        client._line.predict(request_)
+        client._connection.predict(request_)
     with pytest.raises(PeerFailed, match=problem):
-        list(client._line.stream([PredictionRequest(bytes(32)), request_]))
+        list(client._connection.stream([PredictionRequest(bytes(32)), request_]))
     assert len(client.predict(rows_of(client, 2))) == 2
 
 
 def test_bytes_that_are_no_message_are_refused(client: PredictionClient) -> None:
     call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
-    call = client._line._channel.unary_unary(codec.PREDICT)
+    call = client._connection._channel.unary_unary(codec.PREDICT)
     with pytest.raises(grpc.RpcError) as refused:
-        call(b"\xff\xff\xff", metadata=client._line._metadata, timeout=10)
+        call(b"\xff\xff\xff", metadata=client._connection._metadata, timeout=10)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "malformed message" in str(refused.value.details())
     with pytest.raises(grpc.RpcError) as refused:
-        call(bytes(9 << 20), metadata=client._line._metadata, timeout=10)
+        call(bytes(9 << 20), metadata=client._connection._metadata, timeout=10)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert len(client.predict(rows_of(client, 1))) == 1
 
@@ -195,7 +195,7 @@ def test_bad_rows_are_refused_before_any_traffic(client: PredictionClient) -> No
     text = pa.table({**{name: ["x"] for name in good}})
     with pytest.raises(ConfigurationError, match=r"file\.csv, column .*: must be numeric"):
         list(client.predict_batches([text], "file.csv"))
-    with pytest.raises(ConfigurationError, match=r"no features of its own: ask .* of rows"):
+    with pytest.raises(ConfigurationError, match=r"no features of its own: request .* by rows"):
         client.predict_people(["somebody"])
 
 
@@ -265,21 +265,21 @@ def test_another_agreement_is_refused_with_its_key(plain: Workspace) -> None:
 def test_an_offer_that_is_none_is_refused(client: PredictionClient) -> None:
     offer = ServingOffer(1, "x", "{", BundleOffer(b"", b"", b""), b"")
     with pytest.raises(PeerFailed, match="agreement is not valid JSON"):
-        client._line.open(offer, 10)
+        client._connection.open(offer, 10)
 
 
 def test_calls_for_another_model_are_refused(client: PredictionClient) -> None:
     """As after a restart of the active party with a new model."""
-    right = client._line._metadata
+    right = client._connection._metadata
     try:
-        client._line._metadata = (("florist-model", "another"),)
-        with pytest.raises(ServingRefused, match="another model is served here"):
+        client._connection._metadata = (("florist-model", "another"),)
+        with pytest.raises(ServingRefused, match="this party serves another model"):
             client.predict(rows_of(client, 1))
-        client._line._metadata = ()
-        with pytest.raises(ServingRefused, match="another model is served here"):
-            list(client._line.stream([PredictionRequest(bytes(32))]))
+        client._connection._metadata = ()
+        with pytest.raises(ServingRefused, match="this party serves another model"):
+            list(client._connection.stream([PredictionRequest(bytes(32))]))
     finally:
-        client._line._metadata = right
+        client._connection._metadata = right
 
 
 def test_a_changed_weight_is_noticed(plain: Workspace, tmp_path: Any) -> None:  # noqa: ANN401

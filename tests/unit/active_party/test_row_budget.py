@@ -40,7 +40,7 @@ def test_a_minutes_rows_at_once_and_no_more() -> None:
 def test_more_than_a_minutes_rows_are_never_allowed() -> None:
     budget = RowBudget(10, Clock())
     assert budget.take(11) == float("inf")
-    with pytest.raises(RequestRefused, match="11 at once are too many") as refused:
+    with pytest.raises(RequestRefused, match="a request for 11 exceeds it") as refused:
         budget.demand(11)
     assert refused.value.retry_after is None
 

@@ -85,15 +85,15 @@ def test_whole_numbers_are_categories_by_their_digits(seven: object) -> None:
     [
         (row(age="41"), "row 1, column 'age': must be a number, or null if missing"),
         (row(age=True), "row 1, column 'age': must be a number"),
-        (row(age=math.inf), "row 1, column 'age': holds an infinite number"),
-        (row(age=10**400), "row 1, column 'age': holds an infinite number"),
-        (row(city=1.5), "row 1, column 'city': must be text or a whole number, or null"),
+        (row(age=math.inf), "row 1, column 'age': contains an infinite number"),
+        (row(age=10**400), "row 1, column 'age': contains an infinite number"),
+        (row(city=1.5), "row 1, column 'city': must be text or an integer, or null"),
         (row(city=False), "row 1, column 'city': must be text"),
         (row(city=math.nan), "row 1, column 'city': must be text"),
         (row(city=10**400), "row 1, column 'city': must be text"),
         (row(city=["Bern"]), "row 1, column 'city': must be text"),
-        (row(size=3), "row 1: has columns that the model does not know: 'size'; leave them out"),
-        ({"age": 3}, "row 1: lacks columns .*: 'city', 'colour', 'constant'; give each"),
+        (row(size=3), "row 1: has columns that the model does not use: 'size'; remove them"),
+        ({"age": 3}, "row 1: lacks columns .*: 'city', 'colour', 'constant'; add them"),
     ],
 )
 def test_what_cannot_be_predicted_is_named(bad: dict[str, object], problem: str) -> None:

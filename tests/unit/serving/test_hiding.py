@@ -50,5 +50,5 @@ def test_another_run_has_other_groups() -> None:
 
 
 def test_a_group_that_is_not_there() -> None:
-    with pytest.raises(IndexError, match="there is no group 3; there are 3"):
+    with pytest.raises(IndexError, match="no group 3: there are 3 groups"):
         groups(10, 4).members(3)
