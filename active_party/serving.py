@@ -101,7 +101,7 @@ class ModelPredictionHandler:
         if rest or not count:
             raise RequestRefused(
                 RefusalReason.MALFORMED,
-                f"{len(values)} bytes are not a multiple of {width} bytes per row: check that "
+                f"{len(values)} bytes are not one or more rows of {width} bytes: check that "
                 "cut_width and wire_type are the same on both sides",
             )
         if count > self._max_rows:

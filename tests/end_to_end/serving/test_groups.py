@@ -204,7 +204,7 @@ def test_only_own_people_can_be_asked_for(client: PredictionClient) -> None:
 def test_only_whole_groups_are_answered(
     client: PredictionClient, request_: PredictionRequest
 ) -> None:
-    with pytest.raises(PeerFailed, match=r"send the rows of all 16 UIDs of one of its .* groups"):
+    with pytest.raises(PeerFailed, match=rf"send the rows of all {SIZE} UIDs of one of its .* groups"):
         client._connection.predict(request_)
 
 
@@ -213,7 +213,7 @@ def test_a_table_that_changed_is_noticed_on_both_sides(featured: Workspace, tmp_
     for role in ("active", "passive"):
         table = copy.table(role)
         table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
-        with pytest.raises(ConfigurationError, match="its IDs are not those that were aligned"):
+        with pytest.raises(ConfigurationError, match="the IDs are not the ones that were"):
             people_of(copy, role)
 
 

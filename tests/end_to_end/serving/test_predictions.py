@@ -155,8 +155,8 @@ INFINITE = np.full(8, np.inf, "<f4").tobytes()
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (PredictionRequest(bytes(31)), "31 bytes are not a multiple of 32 bytes per row"),
-        (PredictionRequest(b""), "0 bytes are no rows"),
+        (PredictionRequest(bytes(31)), "31 bytes are not one or more rows of 32 bytes"),
+        (PredictionRequest(b""), "0 bytes are not one or more rows"),
         (PredictionRequest(NAN), "contain NaN or infinity"),
         (PredictionRequest(bytes(64) + INFINITE), "contain NaN or infinity"),
         (PredictionRequest(bytes(32 * 5000)), "5,000 rows in one request; the limit is 4,096"),
@@ -289,5 +289,5 @@ def test_a_changed_weight_is_noticed(plain: Workspace, tmp_path: Any) -> None:  
     content[-1] ^= 1
     path.write_bytes(content)
     config = config_of(copy, "passive", "127.0.0.1:1")
-    with pytest.raises(ConfigurationError, match=r"model\.safetensors: is damaged"):
+    with pytest.raises(ConfigurationError, match=r"model\.safetensors is damaged"):
         PredictionClient.connect(config, timeout=1)

@@ -144,7 +144,7 @@ def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(workspace: Worksp
             answers = client.predict_batches(tables())
             assert len(next(answers)) == 10
             active.signal(signal.SIGTERM)
-            active.wait_for("stopping: requests under way have 10 s", 20)
+            active.wait_for("stopping: open requests have 10 s", 20)
             with pytest.raises(PeerLost, match="the service is being stopped"):
                 client.predict(table)
             stopping.set()
