@@ -204,7 +204,9 @@ def test_only_own_people_can_be_asked_for(client: PredictionClient) -> None:
 def test_only_whole_groups_are_answered(
     client: PredictionClient, request_: PredictionRequest
 ) -> None:
-    with pytest.raises(PeerFailed, match=rf"send the rows of all {SIZE} UIDs of one of its .* groups"):
+    with pytest.raises(
+        PeerFailed, match=rf"send the rows of all {SIZE} UIDs of one of its .* groups"
+    ):
         client._connection.predict(request_)
 
 
