@@ -213,7 +213,7 @@ class ActiveHalf:
         loss = float(np.mean(self._run.history.losses[-steps:]))
         figures = EpochFigures(epoch, loss)
         if self._data.test is not None:
-            with self._average.in_use():
+            with self._average.applied():
                 scores, truth = self.score_test(epoch)
             quality = evaluate(truth, scores)
             self._tested = truth, scores
@@ -268,7 +268,7 @@ class ActiveHalf:
             self._kept.restore(tensors_of("labels", tensors))
 
     def finish(self) -> None:
-        self._average.take()
+        self._average.apply()
 
     def close(self) -> None:
         self._compute.close()

@@ -25,7 +25,7 @@ from florist.common.psu.alignment import Sizes
 from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
 from florist.common.training.blocks import Wire
-from florist.common.training.devices import deterministic
+from florist.common.training.devices import enable_determinism
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.training_data import TrainingData, TrainingTable
@@ -184,7 +184,7 @@ def observe(
         Exception: whatever the first party to fail raised.
     """
     torch.set_num_threads(1)  # the parties are two threads already
-    deterministic()
+    enable_determinism()
     union = union or Union.drawn(len(world.labels), holdings, settings.seed)
     setups: dict[RoleName, HalfSetup] = {
         "active": _setup(world, holdings, test, settings, union, "active"),

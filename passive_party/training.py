@@ -174,7 +174,7 @@ class PassiveHalf:
 
     def end_epoch(self, epoch: int) -> EpochFigures:
         if self._data.test is not None:
-            with self._average.in_use():
+            with self._average.applied():
                 for start, embeddings in self.test_embeddings():
                     values = self._wire.to_data(embeddings)
                     self._channel.send(TestEmbeddingBlock(epoch, start, values))
@@ -219,7 +219,7 @@ class PassiveHalf:
             self._strategy.restore(tensors_of("strategy", tensors))
 
     def finish(self) -> None:
-        self._average.take()
+        self._average.apply()
 
     def close(self) -> None:
         self._compute.close()

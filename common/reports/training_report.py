@@ -31,7 +31,7 @@ from florist.common.reports.training_plots import (
     draw_epochs,
     draw_steps,
 )
-from florist.common.training.history import FEWEST
+from florist.common.training.history import MIN_BIN_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -201,7 +201,7 @@ def _per_epoch(report: TrainingReport, key: str, caption: str) -> Iterator[Html]
 
 def _calibration(report: TrainingReport) -> Html | None:
     points = report.calibration
-    if points is None or not (shown := points.counts >= FEWEST).any():
+    if points is None or not (shown := points.counts >= MIN_BIN_ROWS).any():
         return None
     predicted, observed = points.predicted[shown], points.observed[shown]
     counts = points.counts[shown]

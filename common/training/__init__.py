@@ -1,0 +1,1 @@
+"""Training one half of the split model: schedule, loop, models, optimisers, checkpoints."""

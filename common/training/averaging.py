@@ -1,9 +1,9 @@
-"""The mean of the weights along the way: what a run ends with, and what is tested and served.
+"""The average of the weights over the last steps, which is evaluated, saved and served.
 
-Synthetic labels are drawn, so each step learns some noise with the rest; the mean over many steps
-holds less of it. Nothing of it crosses the line. The mean is the polynomial-decay average of Shamir
-and Zhang (2013): after `t` steps it covers about the last `1 / (1 + DECAY)` of them, however long
-the run is.
+Synthetic labels are random, so each step also fits noise; an average over many steps contains less
+of it. The average stays on this party's machine. It is the polynomial-decay average of Shamir and
+Zhang (2013): after `t` steps it covers about the last `1 / (1 + DECAY)` of them, for any length of
+run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STEPS = "steps"
 
 
 class WeightAverage:
-    """Of one half's model. Tables with sparse updates are left out and keep their last weights."""
+    """The average of one half's weights. Tables with sparse updates keep their last weights."""
 
     def __init__(self, model: nn.Module, *, on: bool) -> None:
         self._steps = 0
@@ -41,33 +41,33 @@ class WeightAverage:
         self._means = {name: value.clone() for name, value in self._weights.items()}
 
     def update(self) -> None:
-        """Take the weights after a step into the mean."""
+        """Include the model's weights after a step."""
         self._steps += 1
         share = (1 + DECAY) / (self._steps + DECAY)
         for name, mean in self._means.items():
             mean.lerp_(self._weights[name], share)
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """The model has the mean weights within, and its own again after."""
+    def applied(self) -> Iterator[None]:
+        """Give the model the averaged weights inside the context, and restore its own after."""
         own = {name: value.clone() for name, value in self._weights.items()}
-        self.take()
+        self.apply()
         try:
             yield
         finally:
             _copy(own, self._weights)
 
-    def take(self) -> None:
-        """Give the model the mean weights for good."""
+    def apply(self) -> None:
+        """Give the model the averaged weights for good."""
         if self._steps:
             _copy(self._means, self._weights)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
+        """Return the tensors to store in a checkpoint."""
         return {_STEPS: torch.tensor(self._steps), **self._means} if self._means else {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave, of the same model."""
+        """Resume from what `state` returned for the same model."""
         if self._means:
             self._steps = int(state[_STEPS])
             _copy({name: state[name] for name in self._means}, self._means)

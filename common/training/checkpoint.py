@@ -1,15 +1,15 @@
-"""Checkpoints: all that a party needs to go on from a step, written whole or not at all.
+"""Checkpoints: all that a party needs to resume from a step, written atomically.
 
     <directory>/                                     0700
       step-000001200.json                            0600  step, digests, facts
       step-000001200-<start of digest>.safetensors   0600  weights, moments and other tensors
-      unfinished/                                    0700  where files are written
+      unfinished/                                    0700  files that are being written
 
-A checkpoint is there once its JSON file, the manifest, is moved into place, and gone once that is
-deleted. So a process may die at any moment: tensors that no manifest names are not looked at, and
-the next save clears them away. One process at a time may save or prune.
+A checkpoint exists once its JSON file, the manifest, is moved into place, and no longer once that
+file is deleted. So the process may be killed at any moment: tensor files that no manifest names are
+ignored, and the next save deletes them. Only one process at a time may save or prune.
 
-The facts hold secrets of this party, such as the seed of its draws.
+The facts contain secrets of this party, such as the seed of its random draws.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-#: Raised when what is written changes so that an older reader would misread it.
+#: Increased when the files change so that an older release would misread them.
 FORMAT = 1
 
 _MANIFEST = re.compile(r"step-([0-9]{9,})\.json")
@@ -46,17 +46,31 @@ _TENSORS = re.compile(r"step-([0-9]{9,})-[0-9a-f]{16}\.safetensors")
 class Checkpoint:
     """The state of a party after `step` steps.
 
-    Facts are what JSON can hold: texts, whole and finite numbers, booleans, None, lists, and
-    dictionaries with texts as keys. Neither they nor the tensors show in the repr.
+    Facts are JSON values: strings, integers, finite floats, booleans, None, lists, and dictionaries
+    with string keys. The repr shows neither facts nor tensors.
     """
 
     step: int
     tensors: Mapping[str, Tensor] = field(repr=False)
-    facts: Mapping[str, Any] = field(repr=False)
+    facts: Mapping[str, object] = field(repr=False)
+
+
+class _TensorEntry(TypedDict):
+    """What a manifest says about its tensor file."""
+
+    format: int
+    step: int
+    tensors_bytes: int
+    tensors_sha256: str
+
+
+class _Manifest(_TensorEntry):
+    facts_sha256: str
+    facts: dict[str, object]
 
 
 class CheckpointStore:
-    """The checkpoints of one run, of which the newest `keep` are kept."""
+    """The checkpoints of one run; only the newest `keep` stay on disk."""
 
     def __init__(self, directory: Path, keep: int) -> None:
         if keep < 1:
@@ -65,23 +79,23 @@ class CheckpointStore:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint through to the disk, then delete those that it makes superfluous.
+        """Write a checkpoint and sync it to disk, then delete those that are no longer needed.
 
-        It takes the place of one of the same step. Those of later steps go too: the run went back
-        and will make them anew.
+        It replaces one of the same step. Checkpoints of later steps are deleted as well: the run
+        went back, and will write them again.
 
         Raises:
-            ConfigurationError: it cannot be written, or `steps` cannot read those there; these stay
-                as they were.
-            TypeError, ValueError: the facts are not what JSON can hold.
+            ConfigurationError: it cannot be written, or an existing one has an unknown format. The
+                existing checkpoints remain.
+            TypeError, ValueError: the facts are not JSON values.
         """
         steps = {step for step in self.steps() if step < checkpoint.step} | {checkpoint.step}
         kept = sorted(steps)[-self._keep :]
-        # By way of JSON, so that their digest is of what will be read.
-        facts = json.loads(json.dumps(checkpoint.facts, allow_nan=False))
+        # Through JSON, so that the digest is that of the facts as they will be read.
+        facts: dict[str, object] = json.loads(json.dumps(checkpoint.facts, allow_nan=False))
         try:
-            manifest = self._place_tensors(checkpoint)
-            manifest |= {"facts_sha256": _digest(facts), "facts": facts}
+            entry = self._write_tensors(checkpoint)
+            manifest: _Manifest = {**entry, "facts_sha256": _digest(facts), "facts": facts}
             fresh = self._unfinished / "manifest"
             fresh.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
             _place(fresh, self._path(checkpoint.step))
@@ -91,17 +105,17 @@ class CheckpointStore:
                 self._clear()
             raise ConfigurationError(
                 f"the checkpoint {self._path(checkpoint.step)} cannot be written: "
-                f"{getattr(error, 'strerror', None) or error}; make room or mend the permissions, "
-                "and start again"
+                f"{getattr(error, 'strerror', None) or error}; free some space or fix the "
+                "permissions, and start again"
             ) from None
 
     def steps(self) -> list[int]:
-        """Steps of all complete checkpoints, ascending.
+        """Return the steps of all complete checkpoints, ascending.
 
         Complete means a manifest and a tensor file of the right length; `load` checks the rest.
 
         Raises:
-            ConfigurationError: there are checkpoints of a release that this one cannot read.
+            ConfigurationError: a checkpoint has a format that this release cannot read.
         """
         complete = []
         for step in self._manifests():
@@ -111,13 +125,14 @@ class CheckpointStore:
         return complete
 
     def load(self, step: int) -> Checkpoint:
-        """Read a checkpoint and check all of it.
+        """Read a checkpoint and verify all of it.
 
         Raises:
-            ConfigurationError: it is not there, damaged, or of a release that this one cannot read.
+            ConfigurationError: it is missing, damaged, or in a format that this release cannot
+                read.
         """
         if step not in self._manifests():
-            raise ConfigurationError(f"{self.directory} holds no checkpoint of step {step}")
+            raise ConfigurationError(f"{self.directory} contains no checkpoint of step {step}")
         manifest = self._manifest(step)
         path = self._tensors(manifest)
         try:
@@ -125,7 +140,7 @@ class CheckpointStore:
         except OSError as error:
             raise _Damaged(path, f"cannot be read: {error.strerror}") from None
         if hashlib.sha256(content).hexdigest() != manifest["tensors_sha256"]:
-            raise _Damaged(path, "is damaged: its digest differs")
+            raise _Damaged(path, "is damaged: its digest does not match")
         try:
             tensors = parse_tensors(content)
         except SafetensorError as error:
@@ -133,17 +148,17 @@ class CheckpointStore:
         return Checkpoint(step, tensors, manifest["facts"])
 
     def prune(self) -> None:
-        """Delete all but the newest `keep` checkpoints, and what killed saves left behind.
+        """Delete all but the newest `keep` checkpoints, and the remains of interrupted saves.
 
-        The newest one that can be loaded stays in any case.
+        The newest checkpoint that can be loaded always stays.
         """
         steps = self.steps()
         older = steps[: -self._keep]
-        good = next(filter(self._loads, reversed(steps)), None) if older else None
+        good = next(filter(self._is_loadable, reversed(steps)), None) if older else None
         self._delete(set(older) - {good})
 
-    def _place_tensors(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Write the tensors; returns what the manifest says of them."""
+    def _write_tensors(self, checkpoint: Checkpoint) -> _TensorEntry:
+        """Write the tensors and return their entry in the manifest."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.chmod(0o700)
         self._unfinished.mkdir(mode=0o700, exist_ok=True)
@@ -151,21 +166,21 @@ class CheckpointStore:
         write_tensors(_separate(checkpoint.tensors), fresh)
         with fresh.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        manifest = {
+        entry: _TensorEntry = {
             "format": FORMAT,
             "step": checkpoint.step,
             "tensors_bytes": fresh.stat().st_size,
             "tensors_sha256": digest,
         }
-        _place(fresh, self._tensors(manifest))
-        return manifest
+        _place(fresh, self._tensors(entry))
+        return entry
 
     def clear(self) -> None:
-        """Delete all checkpoints: the run has ended, or is to begin anew."""
+        """Delete all checkpoints: the run is complete or starts over."""
         if self.directory.is_dir():
             self._delete(self._manifests())
 
-    def _loads(self, step: int) -> bool:
+    def _is_loadable(self, step: int) -> bool:
         try:
             self.load(step)
         except ConfigurationError:
@@ -173,13 +188,13 @@ class CheckpointStore:
         return True
 
     def _delete(self, steps: Iterable[int]) -> None:
-        """Delete these checkpoints: manifests first, then the files that belong to none."""
+        """Delete these checkpoints: first the manifests, then files that belong to none."""
         for step in steps:
             self._path(step).unlink()
         self._clear()
 
     def _clear(self) -> None:
-        """Delete what belongs to no checkpoint; next to a damaged manifest nothing is touched."""
+        """Delete files that belong to no checkpoint; keep those of a damaged manifest's step."""
         named, damaged = set(), set()
         for step in self._manifests():
             try:
@@ -193,28 +208,29 @@ class CheckpointStore:
         shutil.rmtree(self._unfinished, ignore_errors=True)
 
     def _manifests(self) -> list[int]:
-        """Steps of all manifests, whole or not, ascending."""
+        """Return the steps of all manifests, complete or not, ascending."""
         found = (_MANIFEST.fullmatch(path.name) for path in self._files())
         return sorted(int(match[1]) for match in found if match)
 
     def _files(self) -> list[Path]:
         return list(self.directory.iterdir()) if self.directory.is_dir() else []
 
-    def _manifest(self, step: int) -> dict[str, Any]:
-        """Read a manifest, and check it and the length of its tensors."""
+    def _manifest(self, step: int) -> _Manifest:
+        """Read a manifest; verify it and the length of its tensor file."""
         path = self._path(step)
         try:
-            manifest: dict[str, Any] = json.loads(path.read_bytes())
+            manifest: _Manifest = json.loads(path.read_bytes())
             if manifest["format"] != FORMAT:
                 raise ConfigurationError(
-                    f"{path} is of format {manifest['format']}, and this release reads {FORMAT}; "
-                    "go on with the release that wrote it, or train anew in another run_directory"
+                    f"{path} has format {manifest['format']}, but this release reads format "
+                    f"{FORMAT}; resume with the release that wrote it, or train in another "
+                    "run_directory"
                 )
             if manifest["step"] != step or _digest(manifest["facts"]) != manifest["facts_sha256"]:
-                raise _Damaged(path, "is damaged: its digest differs")
+                raise _Damaged(path, "is damaged: its digest does not match")
             tensors = self._tensors(manifest)
             if tensors.stat().st_size != manifest["tensors_bytes"]:
-                raise _Damaged(tensors, "is damaged: its length differs")
+                raise _Damaged(tensors, "is damaged: its length does not match")
         except OSError as error:
             raise _Damaged(path, f"or its tensors cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -228,20 +244,22 @@ class CheckpointStore:
     def _path(self, step: int) -> Path:
         return self.directory / f"step-{step:09d}.json"
 
-    def _tensors(self, manifest: Mapping[str, Any]) -> Path:
-        name = f"step-{manifest['step']:09d}-{manifest['tensors_sha256'][:16]}.safetensors"
+    def _tensors(self, entry: _TensorEntry) -> Path:
+        name = f"step-{entry['step']:09d}-{entry['tensors_sha256'][:16]}.safetensors"
         return self.directory / name
 
 
-class _Damaged(ConfigurationError):  # noqa: N818 - as the others, it reads as what happened
-    def __init__(self, path: Path, what: str) -> None:
+class _Damaged(ConfigurationError):  # noqa: N818 - named after the event, like the others
+    """A file of a checkpoint is not as it was written."""
+
+    def __init__(self, path: Path, problem: str) -> None:
         super().__init__(
-            f"{path} {what}; delete it and start again: the run goes on from an earlier one"
+            f"{path} {problem}; delete it and start again: the run resumes from an earlier one"
         )
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, contiguous, no two of them in the same memory: as safetensors wants them."""
+    """Return contiguous tensors on the CPU that share no memory, as safetensors requires."""
     separate: dict[str, Tensor] = {}
     memory: set[int] = set()
     for name, tensor in tensors.items():
@@ -258,7 +276,7 @@ def _digest(facts: object) -> str:
 
 
 def _place(fresh: Path, target: Path) -> None:
-    """Move a file to its place, where it is whole and on the disk when this returns."""
+    """Sync a file to disk and move it into place."""
     fresh.chmod(0o600)
     _sync(fresh)
     fresh.replace(target)

@@ -1,14 +1,14 @@
-"""What a half's model computes, apart from what the half decides.
+"""Forward and backward passes of a half's model, separate from what the half does with them.
 
-A half hands rows in and takes outputs; these are cut off from the model, so all that follows (the
-loss, synthetic data, the line) ends at them. What they are worth comes back as gradients. So the
-model may be one in this process, or several, which share the rows out (`distributed.py`).
+A half passes rows in and gets outputs that are detached from the model, so everything that follows
+(loss, synthetic data, sending) ends at these outputs. It then passes their gradients back. The
+model may therefore run in this process or in several that share the rows (`distributed.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -17,6 +17,7 @@ from florist.common.training.half_state import pack, unpack
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from florist.common.training.run_facts import HalfFacts
     from florist.common.training.models import ActiveModel, BottomModel
     from florist.common.training.optimisers import Optimisers
 
@@ -24,64 +25,65 @@ Tensors = tuple["Tensor", ...]
 
 
 class Pass(Protocol):
-    """Rows on their way through the model: forward is done, and backward is to come.
+    """A pass of rows through the model: forward is done, backward follows.
 
-    Gradients are those by the outputs, in their order; of the last outputs they may be missing.
+    `gradients` are those with respect to the outputs, in their order; gradients of the last outputs
+    may be left out.
     """
 
     @property
     def outputs(self) -> Tensors:
-        """Of all rows, without gradients of their own."""
+        """The outputs for all rows, detached from the model."""
         ...
 
     def backward(self, gradients: Tensors) -> None:
-        """Add to the gradients of the parameters, by the step at the latest. Nothing can follow."""
+        """Accumulate the parameters' gradients, at the latest in `step`. Ends the pass."""
         ...
 
     def input_gradient(self, gradients: Tensors) -> Tensor:
-        """The gradient by the first input. Parameters are left alone, and `learn` can follow."""
+        """Return the gradient with respect to the first input; `backward` may follow."""
         ...
 
     def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
-        """Both from the same gradients, at the price of one."""
+        """Do both for the same gradients, at the cost of one backward pass."""
         ...
 
 
 class Compute(Protocol):
-    """A model in training: passes forward and back, then a step."""
+    """A model in training: forward and backward passes, then an optimiser step."""
 
     def zero_grad(self) -> None:
-        """Begin a step."""
+        """Start a step."""
         ...
 
     def forward(self, *inputs: Tensor) -> Pass:
-        """Of one row at least. The first input requires a gradient if it is to be given back."""
+        """Run at least one row. The first input must require grad if its gradient is needed."""
         ...
 
     def step(self) -> None:
-        """Move the parameters by what was learnt since `zero_grad`."""
+        """Update the parameters with the gradients accumulated since `zero_grad`."""
         ...
 
-    def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """As `half_state.pack`."""
+    def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
+        """Return the state as `half_state.pack` does."""
         ...
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """As `half_state.unpack`."""
+    def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
+        """Restore a state as `half_state.unpack` does."""
         ...
 
     def close(self) -> None:
-        """Call it when no more steps come; `state` still works."""
+        """Release processes after the last step; `state` still works."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LocalPass:
-    """Through a model in this process."""
+    """A pass through a model in this process."""
 
     outputs: Tensors
     first: Tensor
-    #: The outputs as the model gave them.
+    #: The outputs, attached to the model.
     results: Tensors
     _parameters: list[Tensor]
 
@@ -119,11 +121,11 @@ class LocalCompute:
     def step(self) -> None:
         self.optimisers.step()
 
-    def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
         return pack(self.model, self.optimisers, **further)
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
         unpack(tensors, facts, self.model, self.optimisers)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there is no other process."""

@@ -1,16 +1,16 @@
-"""A model that answers first and learns later, for the party whose peer waits for its gradients.
+"""Computes the gradients for the peer first, and those of the own weights later.
 
-The peer waits for the gradients by what it sent; those of our own weights can come when there is
-nothing else to do, while the peer ends its batch. Backward through a linear layer needs its
-weights, not their gradients: these follow from what went into the layer and from the gradient by
-what came out, in the same sums to the last bit. (Pipelines of one model over many machines do it
-alike: Qi et al., "Zero Bubble Pipeline Parallelism", 2024.)
+The peer waits for the gradients with respect to the embeddings that it sent. The gradients of our
+own weights can be computed afterwards, while the peer finishes its batch. The backward pass through
+a linear layer needs its weights but not their gradients: these follow from the layer's input and
+the gradient of its output, with bitwise the same result. (Pipeline parallelism uses the same
+technique: Qi et al., "Zero Bubble Pipeline Parallelism", 2024.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -22,37 +22,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.training.compute import LocalCompute, LocalPass, Tensors
+    from florist.common.training.run_facts import HalfFacts
 
 
 class DeferredWeightCompute:
-    """A model in this process: what its passes are to learn, they learn with the step."""
+    """A model in this process whose weight gradients are computed in `step`."""
 
     def __init__(self, local: LocalCompute) -> None:
         self._local = local
-        self._layers = _WatchedLayers(local.model)
-        #: What is still to be learnt.
-        self._owed: list[Callable[[], None]] = []
+        self._layers = _LinearLayers(local.model)
+        #: Computations of weight gradients that `step` has to run.
+        self._deferred: list[Callable[[], None]] = []
 
     def zero_grad(self) -> None:
-        self._owed.clear()
+        self._deferred.clear()
         self._local.zero_grad()
 
     def forward(self, *inputs: Tensor) -> DeferredWeightPass:
         self._layers.uses.clear()
-        taken = self._local.forward(*inputs)
+        local = self._local.forward(*inputs)
         uses = self._layers.uses.copy()
-        return DeferredWeightPass(taken.outputs, taken, uses, self._layers.others, self._owed)
+        return DeferredWeightPass(local.outputs, local, uses, self._layers.others, self._deferred)
 
     def step(self) -> None:
-        for learn in self._owed:
-            learn()
-        self._owed.clear()
+        for compute_gradients in self._deferred:
+            compute_gradients()
+        self._deferred.clear()
         self._local.step()
 
-    def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
         return self._local.state(**further)
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
         self._local.load(tensors, facts)
 
     def close(self) -> None:
@@ -61,33 +62,33 @@ class DeferredWeightCompute:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DeferredWeightPass:
-    """Gives back at once, and leaves a note of what it is to learn."""
+    """Returns input gradients at once, and defers the gradients of the weights."""
 
     outputs: Tensors
-    _taken: LocalPass
+    _local: LocalPass
     _uses: list[_LayerUse]
-    #: Parameters outside linear layers.
+    #: Parameters that do not belong to a linear layer.
     _others: list[nn.Parameter]
-    _owed: list[Callable[[], None]]
+    _deferred: list[Callable[[], None]]
 
     def backward(self, gradients: Tensors) -> None:
-        self._owed.append(lambda: self._taken.backward(gradients))
+        self._deferred.append(lambda: self._local.backward(gradients))
 
     def input_gradient(self, gradients: Tensors) -> Tensor:
-        return self._taken.input_gradient(gradients)
+        return self._local.input_gradient(gradients)
 
     def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
-        sought = [get_gradient_edge(self._taken.first), *(use.output for use in self._uses)]
-        sought += map(get_gradient_edge, self._others)
+        wanted = [get_gradient_edge(self._local.first), *(use.output for use in self._uses)]
+        wanted += map(get_gradient_edge, self._others)
         first, *further = torch.autograd.grad(
-            self._taken.results[: len(gradients)], sought, gradients, allow_unused=True
+            self._local.results[: len(gradients)], wanted, gradients, allow_unused=True
         )
-        self._owed.append(lambda: self._learn(further))
+        self._deferred.append(lambda: self._accumulate(further))
         return first
 
     @torch.no_grad()
-    def _learn(self, gradients: Sequence[Tensor | None]) -> None:
-        """From the gradients by the outputs of each layer, and by each other parameter."""
+    def _accumulate(self, gradients: Sequence[Tensor | None]) -> None:
+        """Add to the parameters' gradients, from those of the layers' outputs and the others'."""
         by_output, by_other = gradients[: len(self._uses)], gradients[len(self._uses) :]
         for use, gradient in zip(self._uses, by_output, strict=True):
             if gradient is not None:
@@ -100,26 +101,26 @@ class DeferredWeightPass:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _LayerUse:
-    """What went into a layer, and where the gradient by what came out is found."""
+    """A layer's input, and the autograd edge at which its output's gradient is found."""
 
     layer: nn.Linear
     inputs: Tensor
     output: GradientEdge
 
 
-class _WatchedLayers:
-    """Notes each use of a model's linear layers from which a gradient can come."""
+class _LinearLayers:
+    """Records each use of a model's linear layers through which a gradient can flow."""
 
     def __init__(self, model: nn.Module) -> None:
         layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-        watched = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        covered = {id(parameter) for layer in layers for parameter in layer.parameters()}
         self.uses: list[_LayerUse] = []
-        #: The model's other parameters.
-        self.others = [each for each in model.parameters() if id(each) not in watched]
+        #: The model's parameters outside these layers.
+        self.others = [each for each in model.parameters() if id(each) not in covered]
         for layer in layers:
-            layer.register_forward_hook(self._note)
+            layer.register_forward_hook(self._record)
 
-    def _note(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def _record(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if output.requires_grad:
             assert isinstance(layer, nn.Linear)
             self.uses.append(_LayerUse(layer, inputs[0].detach(), get_gradient_edge(output)))

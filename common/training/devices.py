@@ -1,4 +1,4 @@
-"""What computes: the device, the number of threads, and whether a run repeats to the last bit."""
+"""The device, the number of threads, and bitwise reproducibility."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def available_devices() -> list[str]:
-    """Names of the devices of this machine, fastest first; cpu is always the last."""
+    """Return the names of this machine's devices, fastest first; cpu is always last."""
     found = ["cuda"] if torch.cuda.is_available() else []
     if torch.backends.mps.is_available():
         found.append("mps")
@@ -23,50 +23,53 @@ def available_devices() -> list[str]:
 
 
 def pick_device(setting: DeviceName, processes: int = 1) -> torch.device:
-    """The device that `training.device` names; auto is cuda if it is there, else cpu.
+    """Return the device that `training.device` names; auto is cuda if available, otherwise cpu.
 
-    Not mps by itself: it has no sparse tensors, and the models are too small to gain much.
+    auto never picks mps, which has no sparse tensors; the models are too small to gain much on it.
 
     Raises:
-        ConfigurationError: this machine does not have it, or not for so many processes.
+        ConfigurationError: this machine does not have it, or not enough for all processes.
     """
     available = available_devices()
     if setting == "auto":
         setting = "cuda" if "cuda" in available else "cpu"
     if setting not in available:
         raise ConfigurationError(
-            f"training.device: {setting} is not there on this machine or in this build of torch; "
-            f"take auto or one of {', '.join(available)}"
+            f"training.device: {setting} is not available on this machine or in this build of "
+            f"torch; use auto or one of {', '.join(available)}"
         )
     if setting != "cpu" and processes > 1:
         most = torch.cuda.device_count() if setting == "cuda" else 1
         if processes > most:
             raise ConfigurationError(
-                f"training.processes: {processes} need a GPU each, and of {setting} there "
-                f"{'is' if most == 1 else 'are'} {most} here; take {most}, or training.device: cpu"
+                f"training.processes: {processes} processes need a GPU each, but this machine has "
+                f"{most} {setting} device{'' if most == 1 else 's'}; set it to {most}, or use "
+                "training.device: cpu"
             )
     return torch.device(setting)
 
 
 def set_threads(threads: int, processes: int = 1) -> int:
-    """Compute with so many threads, 0 for one per core that we may use; returns the number.
+    """Set the number of threads that torch uses in this process, and return it.
 
-    They are shared out to processes that compute at the same time.
+    Args:
+        threads: for all processes together; 0 means one per available core.
+        processes: training processes that share them.
     """
     count = max(1, (threads or len(os.sched_getaffinity(0))) // processes)
     torch.set_num_threads(count)
     return count
 
 
-def deterministic() -> None:
-    """Make this process repeat its results to the last bit, for the same inputs and seeds.
+def enable_determinism() -> None:
+    """Make this process's results bitwise reproducible for the same inputs and seeds.
 
-    That holds on one kind of CPU, with one version of torch and one number of threads: sums of
-    other lengths are rounded otherwise. On cuda, operations that have no repeatable form raise.
+    This holds for one type of CPU, one version of torch and one number of threads, because sums are
+    split differently otherwise. On cuda, operations without a deterministic implementation raise.
     """
-    # Read when cuda starts.
+    # Read when cuda is initialised.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(mode=True)
     torch.backends.cudnn.benchmark = False
-    # Else torch would fill each new tensor, which nothing here reads before writing.
+    # Otherwise torch would fill each new tensor, although no code here reads one before writing.
     deterministic_memory.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Rows of tables of embeddings: gathered for a batch, and their gradients added up.
+"""Looks up rows of embedding tables for a batch, and sums their gradients.
 
-The embeddings of all categorical columns lie in one table, column after column.
+The embeddings of all categorical columns are in one table, column after column.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-def _load() -> ModuleType | None:
+def _load_kernels() -> ModuleType | None:
     try:
-        from florist.common.training import _native  # noqa: PLC0415 - the import itself may fail
+        from florist.common.training import _native  # noqa: PLC0415 - optional
     except ImportError:
         return None
     return _native
 
 
-#: Kernels in C, if they were built: everything works without them, more slowly.
-native = _load()
+#: Kernels in C, if they were built; without them everything works, but more slowly.
+native = _load_kernels()
 
-#: Numbers of an embedding up to which they are used: of wide ones, torch copies rows with all
-#: threads, and what it does besides no longer counts.
-_NARROW = 16
+#: Largest embedding width for which the kernels are used. For wider embeddings torch copies rows
+#: with all threads, and its overhead no longer matters.
+_MAX_KERNEL_WIDTH = 16
 
 
 def embed(table: nn.Embedding, starts: Tensor, categories: Tensor, numeric: Tensor) -> Tensor:
-    """The embeddings of each row's categories, side by side, and its numbers behind them.
+    """Return each row's embeddings, concatenated, followed by its numeric values.
 
     Args:
-        table: of all columns.
-        starts: `(columns + 1,)`: category `k` of column `c` has row `starts[c] + k` of the table.
+        table: the embeddings of all columns.
+        starts: `(columns + 1,)`; category `k` of column `c` is row `starts[c] + k` of the table.
         categories: `(n, columns)` integers.
-        numeric: `(n, k)`, in the precision of the table; `k` may be 0.
+        numeric: `(n, k)`, with the table's dtype; `k` may be 0.
 
     Raises:
         IndexError: a category is out of its column's range.
@@ -56,7 +56,7 @@ def embed(table: nn.Embedding, starts: Tensor, categories: Tensor, numeric: Tens
 def _has_kernel(table: nn.Embedding, numeric: Tensor) -> bool:
     return (
         native is not None
-        and table.embedding_dim <= _NARROW
+        and table.embedding_dim <= _MAX_KERNEL_WIDTH
         and table.weight.dtype == numeric.dtype == torch.float32
         and table.weight.device.type == "cpu"
     )
@@ -65,8 +65,8 @@ def _has_kernel(table: nn.Embedding, numeric: Tensor) -> bool:
 def embed_by_torch(
     table: nn.Embedding, starts: Tensor, categories: Tensor, numeric: Tensor
 ) -> Tensor:
-    """The same without kernels of our own."""
-    # The next column's rows are no error to torch, so they are looked for.
+    """Do what `embed` does, with torch alone."""
+    # Torch would silently read the next column's rows.
     if bool(((categories < 0) | (categories >= starts.diff())).any()):
         raise IndexError("a category is out of its column's range")
     embedded = gather(table, categories + starts[:-1]).flatten(1)
@@ -76,7 +76,7 @@ def embed_by_torch(
 class _Embed(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401 - torch's own
+        ctx: Any,  # noqa: ANN401 - untyped in torch
         table: Tensor,
         starts: Tensor,
         categories: Tensor,
@@ -114,7 +114,7 @@ class _EmbedSparsely(_Embed):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
-        """The gradient has the rows of the batch, each once."""
+        """Return a sparse gradient with each row of the batch once."""
         assert native is not None
         starts, categories = ctx.saved_tensors
         width = ctx.shape[1]
@@ -135,7 +135,7 @@ class _EmbedSparsely(_Embed):
 
 
 def gather(table: nn.Embedding, rows: Tensor) -> Tensor:
-    """The table's rows. On CPUs with a gradient several times as fast as torch's own."""
+    """Return rows of the table. On CPUs the backward pass is several times as fast as torch's."""
     if table.sparse or rows.device.type != "cpu":
         embedded: Tensor = table(rows)
     else:
@@ -145,7 +145,7 @@ def gather(table: nn.Embedding, rows: Tensor) -> Tensor:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:  # noqa: ANN401 - untyped in torch
         ctx.save_for_backward(rows)
         ctx.rows_of_table = len(table)
         return functional.embedding(rows, table)
@@ -156,17 +156,20 @@ class _Gather(torch.autograd.Function):
         (rows,) = ctx.saved_tensors
         width = gradient.shape[-1]
         whole = gradient.new_zeros(ctx.rows_of_table, width)
-        # On CPUs in the order of the rows, whatever the number of threads. (`index_add_` is the
-        # same, after a second look at the rows that takes half as long again.)
+        # On CPUs this adds in row order, whatever the number of threads. (`index_add_` gives the
+        # same result but checks the rows again, which takes 50% longer.)
         index = rows.reshape(-1, 1).expand(-1, width)
         return whole.scatter_add_(0, index, gradient.reshape(-1, width)), None
 
 
 def sum_rows(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Add up `values` of equal `rows`: the rows, each once, ascending, and their sums.
+    """Sum the values of equal rows, and return the distinct rows, ascending, with their sums.
 
-    Each sum is in the order of `values`, whatever the number of threads. `rows` is `(k,)`, `values`
-    `(k, width)`.
+    Each sum is computed in the order of `values`, whatever the number of threads.
+
+    Args:
+        rows: `(k,)` integers.
+        values: `(k, width)`.
     """
     ascending, order = torch.sort(rows, stable=True)
     distinct, counts = torch.unique_consecutive(ascending, return_counts=True)

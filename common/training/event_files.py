@@ -1,4 +1,4 @@
-"""Losses and figures for TensorBoard, as they come. Aggregates only, like all of the history."""
+"""Writes losses and metrics for TensorBoard during training. Aggregates only, as in the history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class EventFiles:
-    """Writes what the history has gained since the last time."""
+    """TensorBoard event files of a run."""
 
     def __init__(self, directory: Path) -> None:
         """Write into `directory`.
@@ -22,17 +22,17 @@ class EventFiles:
             ConfigurationError: TensorBoard is not installed.
         """
         try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
         except ImportError:
             raise ConfigurationError(
-                "training.tensorboard: TensorBoard is not installed; "
+                "training.tensorboard: TensorBoard is not installed; run "
                 "`pip install 'florist[tensorboard]'`, or set it to false"
             ) from None
         self._writer = SummaryWriter(str(directory))
         self._steps = self._epochs = 0
 
     def update(self, history: History) -> None:
-        """Write, and make it visible. After a resumption the earlier steps are written again."""
+        """Write what is new in the history, and flush. A resumed run writes its earlier steps again."""
         for step in range(self._steps, len(history.losses)):
             self._writer.add_scalar("train/loss", history.losses[step], step)
         for epoch in history.epochs[self._epochs :]:

@@ -1,4 +1,4 @@
-"""Batches in the order of the schedule, prepared one batch ahead."""
+"""Iterates over the batches of the schedule and prepares the next one in the background."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run is: `step` counts over all epochs."""
+    """A step of a run; `step` counts over all epochs."""
 
     epoch: int
     step: int
@@ -27,7 +27,7 @@ class Position:
 
 
 class Feed(Generic[T]):
-    """Batches in the schedule's order, the next one prepared while the current is in use."""
+    """Batches in schedule order; a thread prepares the next one while the current one is used."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class Feed(Generic[T]):
         self._prepare = prepare
 
     def from_step(self, first: int) -> Iterator[tuple[Position, T]]:
-        """All steps from `first` on."""
-        with ThreadPoolExecutor(1, thread_name_prefix="feed") as ahead:
+        """Yield all steps, starting at `first`."""
+        with ThreadPoolExecutor(1, thread_name_prefix="feed") as executor:
             positions = [self._position(step) for step in range(first, self._schedule.steps)]
             if not positions:
                 return
-            coming = ahead.submit(self._make, positions[0])
-            for position, following in zip(positions, [*positions[1:], None], strict=True):
-                batch = coming.result()
-                if following is not None:
-                    coming = ahead.submit(self._make, following)
+            prepared = executor.submit(self._make, positions[0])
+            for position, next_position in zip(positions, [*positions[1:], None], strict=True):
+                batch = prepared.result()
+                if next_position is not None:
+                    prepared = executor.submit(self._make, next_position)
                 yield position, batch
 
     def _position(self, step: int) -> Position:

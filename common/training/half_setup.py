@@ -1,4 +1,4 @@
-"""What a party's half of the model is built from."""
+"""Settings and data from which a party's half of the model is built."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HalfSetup:
-    """All that a party's half is made from."""
+    """All that a party's half is built from."""
 
     data: TrainingData
-    #: Columns of the party's features; 0 and none without features.
+    #: Number of numeric columns, and categories of each categorical one; 0 and () without features.
     numeric: int
     cardinalities: tuple[int, ...]
     model: Model
     optimiser: Optimiser
-    #: That compute, this one included.
+    #: Training processes, this one included.
     processes: int = 1
 
     def seed(self, draws: SecretDraws) -> int:
-        """Of the first weights: as secret as the run's other draws."""
+        """Return the seed of the initial weights, which is as secret as the run's other draws."""
         return int.from_bytes(draws.derive("weights").secret)

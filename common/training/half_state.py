@@ -1,10 +1,11 @@
-"""A half's weights and optimiser as one flat set of named tensors, and back."""
+"""A half's weights and optimiser state as one flat set of named tensors, and back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.training.run_facts import HalfFacts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 def pack(
     model: nn.Module, optimisers: Optimisers, **further: dict[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors under `model.`, `optimiser.` and the name of each further group; JSON facts."""
+) -> tuple[dict[str, Tensor], HalfFacts]:
+    """Return all tensors, named `model.…`, `optimiser.…` or after a further group, and the facts."""
     optimiser_tensors, facts = optimisers.state()
     groups = {"model": model.state_dict(), "optimiser": optimiser_tensors, **further}
     tensors = {
@@ -23,30 +24,30 @@ def pack(
         for group, named in groups.items()
         for name, tensor in named.items()
     }
-    return tensors, {"optimiser": facts}
+    return tensors, HalfFacts(facts)
 
 
 def unpack(
-    tensors: dict[str, Tensor], facts: dict[str, Any], model: nn.Module, optimisers: Optimisers
+    tensors: dict[str, Tensor], facts: HalfFacts, model: nn.Module, optimisers: Optimisers
 ) -> None:
-    """Put weights and optimiser back as `pack` found them.
+    """Restore the weights and the optimiser from what `pack` returned.
 
     Raises:
         ConfigurationError: they are of another model or optimiser.
     """
     try:
         model.load_state_dict(tensors_of("model", tensors))
-    except RuntimeError:  # of torch, over many lines
+    except RuntimeError:  # torch's, with a long message
         raise ConfigurationError(
-            "the checkpoint is of another model; set `model` and the columns as they were, or "
-            "start anew with --force"
+            "the checkpoint is of a different model; set `model` and the columns as they were, or "
+            "start over with --force"
         ) from None
-    optimisers.load(tensors_of("optimiser", tensors), facts["optimiser"])
+    optimisers.load(tensors_of("optimiser", tensors), facts.optimiser)
 
 
-def tensors_of(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of one group by their own names."""
-    prefix = f"{name}."
+def tensors_of(group: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of one group, named without the group."""
+    prefix = f"{group}."
     return {
         key.removeprefix(prefix): tensor
         for key, tensor in tensors.items()

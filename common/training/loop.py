@@ -1,15 +1,16 @@
-"""The loop over steps, the same for both parties; a party's half does the rest."""
+"""The training loop, the same for both parties. Each party's `Half` implements the step."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from florist.common.core.errors import FloristError, Interrupted, PeerFailed, TransportError
 from florist.common.training.blocks import Diverged, all_finite
 from florist.common.training.checkpoint import Checkpoint
 from florist.common.training.feed import Feed
+from florist.common.training.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,84 +25,88 @@ if TYPE_CHECKING:
     from florist.common.training.feed import Position
     from florist.common.training.history import CalibrationPoints, EpochFigures, History
     from florist.common.training.run_checkpoints import RunCheckpoints
+    from florist.common.training.run_facts import HalfFacts
     from florist.common.training.schedule import Schedule
 
 Batch = TypeVar("Batch")
 
 
 class Half(Protocol[Batch]):
-    """A party's half of the model in training."""
+    """A party's half of the split model in training."""
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> Batch:
-        """This party's side of a batch: called one batch ahead, in a thread of its own."""
+        """Collect this party's data of a batch; called one batch ahead, in a background thread."""
         ...
 
     @property
     def is_consistent(self) -> bool:
-        """Whether the state is that between two steps, even if one is under way."""
+        """Whether the state is that between two steps, even if a step is in progress."""
         ...
 
     def step(self, position: Position, batch: Batch) -> None:
-        """Forward, backward, update, together with the peer."""
+        """Run forward, backward and update together with the peer."""
         ...
 
     def end_epoch(self, epoch: int) -> EpochFigures:
-        """What the epoch gave, evaluated if there is a test table."""
+        """Return the epoch's loss and, if there is a test table, the metrics on it."""
         ...
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and JSON facts from which `load` goes on, bit for bit."""
+    def state(self) -> tuple[dict[str, Tensor], HalfFacts]:
+        """Return the tensors and facts from which `load` resumes, bit for bit."""
         ...
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None: ...
+    def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
+        """Restore a state that `state` returned."""
+        ...
 
     def finish(self) -> None:
-        """Called once after the last step: the weights are those to keep."""
+        """Set the final weights; called once, after the last step."""
         ...
 
     def close(self) -> None:
-        """Called in any case when no more steps come; `state` and `describe` still work."""
+        """Release resources; always called at the end. `state` and `describe` still work."""
         ...
 
-    def describe(self) -> dict[str, Any]:
-        """The model, for people."""
+    def describe(self) -> dict[str, str]:
+        """Return a description of each model, for reports."""
         ...
 
     def calibration(self) -> Calibration | None:
-        """By which logits become predictions; the active party's only."""
+        """Return how logits become predictions; at the active party only."""
         ...
 
     def calibration_points(self) -> CalibrationPoints | None:
-        """The last epoch's calibration on the test table, where this party knows it."""
+        """Return the last epoch's calibration on the test table, if this party knows it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Run:
-    """A run under way: its schedule, its secret, its record, and where it is kept."""
+    """A run in progress: its schedule, secret draws, history and checkpoints."""
 
     schedule: Schedule
     draws: SecretDraws
     history: History
     store: RunCheckpoints
-    #: Steps between two checkpoints within an epoch; 0 for none.
+    #: Steps between checkpoints within an epoch; 0 for none.
     checkpoint_every: int
-    #: Tells whose run it is: a checkpoint of another agreement or union is refused.
+    #: Digests of the agreement, union and table; stored in each checkpoint.
     identity: dict[str, str]
-    #: Called after each checkpoint, with the history as it is then.
+    #: Called with the history after each checkpoint.
     on_checkpoint: Callable[[History], None]
-    #: Called after each step, once it is kept, with the number of steps done; may end the run.
+    #: Called with the number of completed steps after each step and its checkpoint; may raise to
+    #: stop the run.
     after_step: Callable[[int], None]
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:
-    """Run all steps from `first_step` on; keep checkpoints that both parties make alike."""
+    """Run all steps from `first_step` on; both parties write checkpoints at the same steps."""
     schedule = run.schedule
     progress.expect((schedule.steps - first_step) * schedule.batch_size)
     if not run.store.steps():
         save(half, run, 0)
     for position, batch in Feed(schedule, half.prepare).from_step(first_step):
-        with _kept_if_broken_off(half, run, position.step):
+        with _saved_if_interrupted(half, run, position.step):
             half.step(position, batch)
         progress.advance(schedule.batch_size)
         done = position.step + 1
@@ -115,22 +120,22 @@ def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) 
 
 
 @contextmanager
-def _kept_if_broken_off(half: Half[Batch], run: Run, done: int) -> Iterator[None]:
-    """If the step ends before it changed anything, the run can go on from there."""
+def _saved_if_interrupted(half: Half[Batch], run: Run, done: int) -> Iterator[None]:
+    """Save a checkpoint if the step is interrupted before it changes the state."""
     try:
         yield
     except (TransportError, PeerFailed, KeyboardInterrupt, Interrupted):
         if half.is_consistent:
-            with suppress(FloristError):  # what ended the step is the news
+            with suppress(FloristError):  # the interruption is the error to report
                 run.store.save_interrupted(_checkpoint(half, run, done))
         raise
 
 
 def save(half: Half[Batch], run: Run, done: int) -> None:
-    """Keep the run as it is after `done` steps.
+    """Write a checkpoint of the run after `done` steps.
 
     Raises:
-        Diverged: a weight or moment is not finite; the checkpoints before stay.
+        Diverged: a weight or moment is not finite; earlier checkpoints remain.
     """
     run.store.save(_checkpoint(half, run, done))
     run.on_checkpoint(run.history)
@@ -140,17 +145,17 @@ def _checkpoint(half: Half[Batch], run: Run, done: int) -> Checkpoint:
     tensors, facts = half.state()
     if not all(map(all_finite, tensors.values())):
         raise Diverged(
-            "training diverged: weights are not finite; make optimiser.learning_rate smaller on "
-            "either side, and start anew"
+            "training diverged (NaN or infinity in the weights); reduce optimiser.learning_rate on "
+            "either side and start over"
         )
     return Checkpoint(
         step=done,
         tensors=tensors,
-        facts={
-            "half": facts,
-            "seed": run.schedule.seed.hex(),
-            "secret": run.draws.secret.hex(),
-            "history": run.history.to_json(),
-            "identity": run.identity,
-        },
+        facts=RunFacts(
+            half=facts,
+            seed=run.schedule.seed.hex(),
+            secret=run.draws.secret.hex(),
+            history=run.history,
+            identity=run.identity,
+        ).to_json(),
     )

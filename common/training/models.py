@@ -1,12 +1,12 @@
 """The two halves of the model: the paper's wide-and-deep network, cut in the middle.
 
     passive   categories -> embeddings --+
-              numbers -------------------+-> ReLU layers -> cut
+              numeric -------------------+-> ReLU layers -> cut
                                                              |
-    active    its own features, if any -> ReLU layers -------+-> ReLU layers -> logits
+    active    own features, if any ------> ReLU layers ------+-> ReLU layers -> logits
 
-Weights depend on the seed and on their own names alone: not on torch's generators, on the order in
-which models are made, or on the version of torch. Parameter names are the keys of checkpoints.
+Initial weights depend only on the seed and the parameter's name, not on torch's generators, the
+order in which models are made, or the version of torch. Parameter names are keys in checkpoints.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.training import EmbeddingUpdates, Model
 
-#: Rows of a table from which `auto` updates it sparsely. Dense updates, which are Adam to the
-#: letter, are as fast on CPUs up to about this many; see benchmarks/embedding_updates.py.
+#: Number of table rows from which `auto` uses sparse updates. With fewer rows dense updates, which
+#: are exactly Adam, are as fast on CPUs; see benchmarks/embedding_updates.py.
 SPARSE_FROM = 2_000_000
 
-#: Standard deviation of new embeddings. Small ones are soon outgrown by what they learn; on loans
-#: data with 77,000 categories, 0.05, 0.2 and 1 learnt the slower the larger.
+#: Standard deviation of initial embeddings. Small ones learn fastest: on the loans data with 77,000
+#: categories, 0.05, 0.2 and 1 were each slower than the one before.
 EMBEDDING_SPREAD = 0.01
 
 
 class FeatureTower(nn.Module):
-    """Features of a batch, through embeddings and ReLU layers, to `layers[-1]` numbers a row.
+    """Maps features through embeddings and ReLU layers to `layers[-1]` values per row.
 
-    The embeddings of all categorical columns lie in one table, column after column, so that a batch
-    needs one gather. With `sparse` the table's gradients are sparse tensors.
+    The embeddings of all categorical columns are in one table, column after column, so a batch
+    needs one lookup. With `sparse` the table's gradients are sparse tensors.
     """
 
     _starts: Tensor
@@ -60,7 +60,7 @@ class FeatureTower(nn.Module):
     ) -> None:
         super().__init__()
         if not numeric and not cardinalities:
-            raise ConfigurationError("a model needs at least one feature column; name some")
+            raise ConfigurationError("data.train: a model needs at least one feature column")
         self.numeric = numeric
         self.width = layers[-1]
         self.table: nn.Embedding | None = None
@@ -77,7 +77,7 @@ class FeatureTower(nn.Module):
         """Map a batch of `n` rows.
 
         Args:
-            numeric: `(n, numeric)`, in the precision of the weights.
+            numeric: `(n, numeric)`, with the dtype of the weights.
             categories: `(n, len(cardinalities))` integers, each below its column's cardinality.
 
         Raises:
@@ -90,15 +90,15 @@ class FeatureTower(nn.Module):
 
 
 class BottomModel(FeatureTower):
-    """The passive party's half `f`: its last layer is the cut."""
+    """The passive party's half `f`; its last layer is the cut."""
 
     def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """All that training takes gradients of: the embeddings."""
+        """Return the outputs that have a gradient in training: the embeddings."""
         return (self(*inputs),)
 
 
 class TopModel(nn.Module):
-    """The active party's half `h`: from the cut to the logits."""
+    """The active party's half `h`, from the cut to the logits."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class TopModel(nn.Module):
         _initialise(self, seed)
 
     def forward(self, embeddings: Tensor, tower_output: Tensor | None = None) -> Tensor:
-        """Logits of a batch: `(n,)` for one output, else `(n, outputs)`."""
+        """Return the logits of a batch: `(n,)` for one output, otherwise `(n, outputs)`."""
         inputs = embeddings
         if tower_output is not None:
             inputs = torch.cat((embeddings, tower_output), dim=1)
@@ -125,7 +125,7 @@ class TopModel(nn.Module):
 
 
 class PriorModel(nn.Module):
-    """What the active party's own features alone tell of the label."""
+    """Predicts the label from the active party's own features alone."""
 
     def __init__(self, tower: FeatureTower, outputs: int, seed: int) -> None:
         super().__init__()
@@ -134,15 +134,15 @@ class PriorModel(nn.Module):
         _initialise(self.output, seed)
 
     def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
-        """Logits as of `TopModel`."""
+        """Return logits, shaped as those of `TopModel`."""
         logits: Tensor = self.output(self.tower(numeric, categories))
         return logits.squeeze(1) if self.output.out_features == 1 else logits
 
 
 class ActiveModel(nn.Module):
-    """All that the active party trains: the top model and, for own features, a tower.
+    """All that the active party trains: the top model and, if it has features, their tower.
 
-    With a prior it also learns what these features tell by themselves, for calibration.
+    A prior, which calibration uses, predicts the label from these features alone.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class ActiveModel(nn.Module):
     def forward(
         self, embeddings: Tensor, numeric: Tensor | None = None, categories: Tensor | None = None
     ) -> Tensor:
-        """Logits as of `TopModel`; own features are given just where there is a tower."""
+        """Return logits, shaped as those of `TopModel`; features are required iff there is a tower."""
         if self.tower is None:
             logits: Tensor = self.top(embeddings)
         else:
@@ -167,12 +167,12 @@ class ActiveModel(nn.Module):
         return logits
 
     def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """All that training takes gradients of: the logits and, with a prior, its logits."""
+        """Return the outputs that have a gradient in training: logits, and those of the prior."""
         logits = self(*inputs)
         return (logits,) if self.prior is None else (logits, self.prior(*inputs[1:]))
 
 
-# --- from the settings ---
+# --- building models from the settings ---
 
 
 def make_bottom(
@@ -184,15 +184,16 @@ def make_bottom(
     device: torch.device,
     seed: int,
 ) -> BottomModel:
-    """The passive party's half, on `device`.
+    """Make the passive party's half on `device`.
 
     Raises:
-        ConfigurationError: it does not end at the agreed cut, or cannot be made as set.
+        ConfigurationError: the last layer is not as wide as the agreed cut, or a setting is not
+            supported.
     """
     if settings.hidden[-1] != cut_width:
         raise ConfigurationError(
-            f"model.hidden ends with {settings.hidden[-1]} units, but the agreed cut has "
-            f"{cut_width}; make its last number {cut_width}"
+            f"model.hidden ends with {settings.hidden[-1]} units, but the agreed cut_width is "
+            f"{cut_width}; set its last number to {cut_width}"
         )
     return BottomModel(
         numeric=numeric,
@@ -204,7 +205,7 @@ def make_bottom(
     ).to(device)
 
 
-def make_active(  # noqa: PLR0913 - by name
+def make_active(  # noqa: PLR0913 - keyword-only
     settings: Model,
     *,
     numeric: int = 0,
@@ -215,12 +216,12 @@ def make_active(  # noqa: PLR0913 - by name
     device: torch.device,
     seed: int,
 ) -> ActiveModel:
-    """The active party's half, on `device`; with a tower if it has columns of its own.
+    """Make the active party's half on `device`, with a tower if it has feature columns.
 
-    A prior is made for these columns only, and where it is asked for.
+    `with_prior` adds a prior for these columns, if there are any.
 
     Raises:
-        ConfigurationError: it cannot be made as set.
+        ConfigurationError: a setting is not supported.
     """
 
     def make_tower(seed: int) -> FeatureTower:
@@ -255,14 +256,14 @@ def make_agreed_active(
     device: torch.device,
     seed: int,
 ) -> ActiveModel:
-    """The active party's half as the agreement asks for it: its cut, outputs and prior."""
+    """Make the active party's half with the agreed cut, outputs and prior."""
     return make_active(
         settings,
         numeric=numeric,
         cardinalities=cardinalities,
         cut_width=agreement.cut_width,
         outputs=1 if agreement.classes == 2 else agreement.classes,
-        # Without masking, rows with a stand-in's own features would have to be told apart too.
+        # Without masking, the prior would also learn from stand-ins' features.
         with_prior=agreement.masking and agreement.calibration != "none",
         device=device,
         seed=seed,
@@ -278,7 +279,7 @@ def make_half_model(
     cardinalities: Sequence[int],
     device: torch.device,
 ) -> ActiveModel | BottomModel:
-    """The role's half, as for training, with any weights: others are about to take their place."""
+    """Make the role's half with arbitrary weights, which the caller replaces."""
     if role == "active":
         return make_agreed_active(
             agreement,
@@ -299,27 +300,27 @@ def make_half_model(
 
 
 def uses_sparse_updates(choice: EmbeddingUpdates, rows: int, device: torch.device) -> bool:
-    """Whether a table of so many rows is to have sparse gradients.
+    """Return whether a table of this many rows gets sparse gradients.
 
     Raises:
-        ConfigurationError: it is to, and the device has no sparse tensors.
+        ConfigurationError: sparse updates are set, but the device has no sparse tensors.
     """
     if device.type == "mps":
         if choice == "sparse":
             raise ConfigurationError(
-                "model.embedding_updates: sparse is not there on the device mps; take dense or auto"
+                "model.embedding_updates: the device mps does not support sparse; use dense or auto"
             )
         return False
     return choice == "sparse" or (choice == "auto" and rows >= SPARSE_FROM)
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers the model learns."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def describe(model: nn.Module) -> str:
-    """One line for the log: size, tables of embeddings and how they are updated."""
+    """Return one line about the model: parameters, embedding tables and how they are updated."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     parts = [f"{count_parameters(model):,} parameters"] + [
         f"{table.num_embeddings:,} embeddings of width {table.embedding_dim} with "
@@ -329,11 +330,11 @@ def describe(model: nn.Module) -> str:
     return f"{type(model).__name__}: {', '.join(parts)}"
 
 
-# --- parts ---
+# --- layers and initial weights ---
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
-    # By way of "meta": no weights are drawn from torch's global generator.
+    # Through "meta", so that no weights are drawn from torch's global generator.
     return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
 
 
@@ -349,7 +350,7 @@ def _relu_all(layers: nn.ModuleList, values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _initialise(module: nn.Module, seed: int) -> None:
-    """Fill all weights: He's uniform in front of a ReLU, biases zero, embeddings small."""
+    """Initialise all weights: He uniform before a ReLU, zero biases, small embeddings."""
     for name, parameter in module.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
@@ -357,8 +358,8 @@ def _initialise(module: nn.Module, seed: int) -> None:
         spread = EMBEDDING_SPREAD if name == "table.weight" else parameter.shape[1] ** -0.5
         if name.startswith("layers."):
             spread *= 2**0.5
-        # 256 bits, where torch's own generator has 32, which a peer could try one by one.
-        # RandomState's streams are frozen across versions.
+        # 256 bits: torch's own generator has 32, which a peer could try exhaustively.
+        # RandomState's streams are the same in every version of numpy.
         key = hashlib.sha256(f"{seed}/{type(module).__name__}/{name}".encode()).digest()
         draws = np.random.RandomState(np.frombuffer(key, "<u4"))
         bound = spread * 3**0.5

@@ -1,9 +1,9 @@
-"""How weights follow their gradients: whole tensors at once, large tables by the rows of a batch.
+"""Optimisers: dense updates of whole tensors, and sparse updates of the table rows in a batch.
 
-Sparse updates apply the same rule as dense ones, to the rows that the batch holds and to no others.
-With sgd and neither momentum nor decay that is the same. Otherwise it is not: a dense step also
-moves rows that have moments left from earlier batches, lets those moments fade, and decays every
-weight; a sparse one leaves all that as it is until the row comes again ("lazy" Adam, as
+Sparse updates apply the same rule as dense ones, but only to the rows in the batch. For SGD without
+momentum and weight decay the result is the same. Otherwise it differs: a dense step also moves rows
+that have moments from earlier batches, lets those moments decay, and applies weight decay to every
+row. A sparse step leaves such rows unchanged until they appear again ("lazy" Adam, as in
 torch.optim.SparseAdam).
 """
 
@@ -17,30 +17,34 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.training.embedding_rows import sum_rows
+from florist.common.training.run_facts import OptimiserFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from florist.common.settings.training import Optimiser
 
-#: Adam's, as everywhere.
+#: Adam's usual constants.
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
 class Optimisers:
-    """One step for all parameters, and a state that goes to disk and back to the last bit."""
+    """Updates all parameters of a model: its sparse tables sparsely, the others densely.
+
+    The state survives saving and loading bit for bit.
+    """
 
     def __init__(self, model: nn.Module, settings: Optimiser) -> None:
         self._rule = settings.name
         self._parameters = dict(model.named_parameters())
-        self._lazy = {
+        self._sparse = {
             f"{name}.weight" if name else "weight": SparseRowOptimiser(module.weight, settings)
             for name, module in model.named_modules()
             if isinstance(module, nn.Embedding) and module.sparse
         }
-        dense = [value for name, value in self._parameters.items() if name not in self._lazy]
-        self._dense = _dense(dense, settings)
+        dense = [value for name, value in self._parameters.items() if name not in self._sparse]
+        self._dense = _dense_optimiser(dense, settings)
 
     def zero_grad(self) -> None:
         for parameter in self._parameters.values():
@@ -48,13 +52,13 @@ class Optimisers:
 
     def step(self) -> None:
         self._dense.step()
-        for table in self._lazy.values():
+        for table in self._sparse.values():
             table.step()
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that the next step depends on besides weights, gradients and settings.
+    def state(self) -> tuple[dict[str, Tensor], OptimiserFacts]:
+        """Return all that the next step depends on besides weights, gradients and settings.
 
-        The tensors are the optimisers' own, not copies: the next step changes them.
+        The tensors are not copies: the next step changes them.
         """
         tensors = {
             f"{name}/{key}": value
@@ -62,29 +66,29 @@ class Optimisers:
             for key, value in self._state_of(name).items()
             if isinstance(value, Tensor)
         }
-        return tensors, {"name": self._rule, "sparse": list(self._lazy)}
+        return tensors, OptimiserFacts(self._rule, list(self._sparse))
 
-    def load(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Continue from a state that `state` gave, of the same model and rule.
+    def load(self, tensors: Mapping[str, Tensor], facts: OptimiserFacts) -> None:
+        """Restore a state that `state` returned for the same model and rule.
 
-        Learning rate, weight decay and momentum are those of the settings, also where they changed.
+        Learning rate, weight decay and momentum are taken from the settings, even if they changed.
 
         Raises:
             ConfigurationError: the state is of another model or rule; nothing is loaded.
         """
         here = self.state()[1]
-        if dict(facts) != here:
+        if facts != here:
             raise ConfigurationError(
-                f"the checkpoint is of another optimiser: {_shown(facts)} there, {_shown(here)} "
-                "here; set `optimiser.name` and `model.embedding_updates` as they were, or train "
-                "anew"
+                f"the checkpoint is of a different optimiser: {_describe(facts)} there, "
+                f"{_describe(here)} here; set `optimiser.name` and `model.embedding_updates` as "
+                "they were, or start over"
             )
         for path, value in tensors.items():
             parameter = self._parameters.get(path.rpartition("/")[0])
             if parameter is None or value.shape not in {parameter.shape, torch.Size()}:
                 raise ConfigurationError(
-                    f"the checkpoint is of another model: its optimiser's {path} does not fit; set "
-                    "`model` and the columns as they were, or train anew"
+                    f"the checkpoint is of a different model: the optimiser's {path} does not fit; "
+                    "set `model` and the columns as they were, or start over"
                 )
         for name, parameter in self._parameters.items():
             state = self._state_of(name)
@@ -94,19 +98,19 @@ class Optimisers:
                 if owner == name:
                     state[key] = value.to(parameter.device, copy=True)
 
-    def _state_of(self, name: str) -> dict[str, Any]:
-        if name in self._lazy:
-            return self._lazy[name].state
+    def _state_of(self, name: str) -> dict[str, Any]:  # as torch's optimisers type it
+        if name in self._sparse:
+            return self._sparse[name].state
         state: dict[str, Any] = self._dense.state[self._parameters[name]]
         return state
 
 
-def _shown(facts: Mapping[str, Any]) -> str:
-    return f"{facts.get('name')} with sparse updates of {facts.get('sparse') or 'no table'}"
+def _describe(facts: OptimiserFacts) -> str:
+    return f"{facts.name} with sparse updates of {facts.sparse or 'no table'}"
 
 
-def _dense(parameters: list[nn.Parameter], settings: Optimiser) -> Optimizer:
-    # Fused: one pass over memory, the fastest of torch's three on CPUs as well.
+def _dense_optimiser(parameters: list[nn.Parameter], settings: Optimiser) -> Optimizer:
+    # Fused: one pass over memory, the fastest of torch's variants, on CPUs as well.
     rate, decay = settings.learning_rate, settings.weight_decay
     match settings.name:
         case "adam":
@@ -119,10 +123,10 @@ def _dense(parameters: list[nn.Parameter], settings: Optimiser) -> Optimizer:
 
 
 class SparseRowOptimiser:
-    """Updates the rows of a table that its sparse gradient names; all else of it rests.
+    """Updates only the table rows that are in its sparse gradient.
 
-    Moments are kept for every row; the number of steps, in Adam's correction of its first ones, is
-    that of the table.
+    Moments are stored for every row. Adam's bias correction uses the number of steps of the table,
+    not of the row.
     """
 
     def __init__(self, table: Tensor, settings: Optimiser) -> None:
@@ -132,12 +136,12 @@ class SparseRowOptimiser:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move by the gradient of the last backward pass, if there is one."""
+        """Apply the gradient of the last backward pass, if there is one."""
         if self._table.grad is None:
             return
-        # The parts as they came: torch's `coalesce` takes several times as long as `sum_rows`.
+        # Uncoalesced: torch's `coalesce` takes several times as long as `sum_rows`.
         rows, gradient = sum_rows(
-            self._table.grad._indices()[0],  # noqa: SLF001 - `indices` is for coalesced ones
+            self._table.grad._indices()[0],  # noqa: SLF001 - `indices` requires coalescing
             self._table.grad._values(),  # noqa: SLF001
         )
         rate, decay = self._settings.learning_rate, self._settings.weight_decay
@@ -161,7 +165,7 @@ class SparseRowOptimiser:
         return direction
 
     def _moments(self, rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Adam's corrected mean, and the square root that it is divided by."""
+        """Return Adam's bias-corrected mean and its denominator."""
         first, second = BETAS
         step = self.state.setdefault("step", torch.zeros((), dtype=torch.int64)).add_(1).item()
         mean = self._moment("exp_avg", rows).lerp_(gradient, 1 - first)
@@ -173,7 +177,7 @@ class SparseRowOptimiser:
         return mean, square.div_(1 - second**step).sqrt_().add_(EPSILON)
 
     def _moment(self, key: str, rows: Tensor) -> Tensor:
-        """A copy of these rows of a moment, which starts from zero."""
+        """Return a copy of these rows of a moment, which is initialised to zero."""
         if key not in self.state:
             self.state[key] = torch.zeros_like(self._table)
         return self.state[key].index_select(0, rows)

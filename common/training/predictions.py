@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 def predictions(
     model: ActiveModel, calibration: Calibration, embeddings: Tensor, *own: Tensor
 ) -> Tensor:
-    """Of the model from the cut on, calibrated; with own features just where it has a tower.
+    """Return calibrated predictions from the passive party's embeddings.
 
-    A prior, where it has one, takes the place of the frequencies of the classes.
+    Args:
+        model: with a prior, the prior's output replaces the class frequencies in the calibration.
+        calibration: of the model's logits.
+        embeddings: `(rows, cut_width)`.
+        own: the active party's numeric and categorical features, if and only if the model has a
+            tower.
     """
     logits = model(embeddings, *own)
     if model.prior is not None:

@@ -1,11 +1,11 @@
-"""What the training processes of one party exchange: rows there and back, sums of gradients.
+"""Communication between the training processes of one party: rows, and sums of gradients.
 
-torch.distributed's groups themselves (gloo on CPUs, nccl on GPUs), without its default group, of
-which a process has but one: both parties may live in one process. Not its wrapper
-`DistributedDataParallel`: that divides gradients by the number of processes, where losses here are
-divided by the rows of the batch already; it knows no `torch.autograd.grad`, by which the gradients
-for the peer are found apart from our own; and it wants rows for every process in every pass. The
-sum of all gradients before each step is the same as in it.
+It uses torch.distributed's backends directly (gloo on CPUs, nccl on GPUs) instead of the default
+process group, of which a process has only one: both parties may run in one process. It does not use
+`DistributedDataParallel`, which divides gradients by the number of processes, while losses here are
+already divided by the rows of the batch; which does not support `torch.autograd.grad`, needed for
+the gradients that are sent to the peer; and which needs rows for every process in every pass. As
+there, gradients are summed over all processes before each step.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import time
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import nn
-from torch.distributed import FileStore  # type: ignore[attr-defined] # documented there
+from torch.distributed import FileStore  # type: ignore[attr-defined] # documented, not exported
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
 from florist.common.training.embedding_rows import sum_rows
@@ -28,26 +28,29 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-#: Seconds for anything that the processes do together, at most: a part of a batch takes far less.
+#: Time limit in seconds for each operation of the group; a micro-batch takes far less.
 TIME_LIMIT = 120.0
 
-#: Seconds between two looks at whether all processes live, while a GPU works.
-_LOOK = 1e-4
+#: Seconds between checks that all processes are alive, while a GPU operation runs.
+_POLL_INTERVAL = 1e-4
 
 
 class ProcessGroupError(Exception):
-    """Another process ended, or did not answer in time."""
+    """Another process ended or did not answer in time."""
 
 
 def open_store(path: str, size: int, time_limit: float) -> FileStore:
-    """By which so many processes find each other: a file that no other user can reach."""
+    """Open the rendezvous file of `size` processes; no other user may have access to it."""
     store = FileStore(path, size)
     store.set_timeout(timedelta(seconds=time_limit))
     return store
 
 
 class ProcessGroup:
-    """This process among the training processes of one party, all on this machine."""
+    """The training processes of one party, all on this machine.
+
+    All methods raise ProcessGroupError.
+    """
 
     def __init__(
         self,
@@ -57,115 +60,141 @@ class ProcessGroup:
         device: torch.device,
         *,
         time_limit: float = TIME_LIMIT,
-        all_live: Callable[[], bool] = lambda: True,
+        all_alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Returns when all processes are there.
+        """Join the group; return when all processes have joined.
 
         Args:
-            store: by which they find each other.
+            store: the processes' rendezvous.
             rank: of this process.
-            size: how many there are.
+            size: number of processes.
             device: of this process's tensors.
-            time_limit: in seconds, for each exchange.
-            all_live: asked while a GPU waits for another one, which does not see its end.
+            time_limit: in seconds, for each operation.
+            all_alive: polled while a GPU waits for another one, because nccl does not notice that a
+                process ended.
 
         Raises:
-            ProcessGroupError: one did not come.
+            ProcessGroupError: a process did not join in time.
         """
         self.size = size
         self.device = device
         self._time_limit = time_limit
-        self._all_live = all_live
-        with _told():
-            self._group = _make(store, rank, size, device, timedelta(seconds=time_limit))
-
-    # The methods raise ProcessGroupError.
+        self._all_alive = all_alive
+        with _translated_errors():
+            self._backend = _make_backend(store, rank, size, device, time_limit)
 
     @contextmanager
     def sending(self, rows: Iterable[tuple[int, Tensor]]) -> Iterator[None]:
-        """Tensors on their way to ranks; at the end of the context they are there."""
-        # Held until they are there: the group reads their memory meanwhile.
-        leaving = [(to, tensor.contiguous()) for to, tensor in rows if tensor.numel()]
-        with _told():
-            works = [self._group.send([tensor], to, 0) for to, tensor in leaving]
+        """Send tensors to ranks while the context runs; wait for completion at its end."""
+        # Referenced until completion: the backend reads their memory meanwhile.
+        outgoing = [(to, tensor.contiguous()) for to, tensor in rows if tensor.numel()]
+        with _translated_errors():
+            works = [self._backend.send([tensor], to, 0) for to, tensor in outgoing]
         yield
         for work in works:
             self._wait(work)
 
     def receive(self, tensor: Tensor, sender: int) -> Tensor:
-        """Fill a contiguous tensor."""
+        """Receive into a contiguous tensor, and return it."""
         if tensor.numel():
-            with _told():
-                work = self._group.recv([tensor], sender, 0)
+            with _translated_errors():
+                work = self._backend.recv([tensor], sender, 0)
             self._wait(work)
         return tensor
 
     def broadcast(self, tensor: Tensor) -> None:
-        """Rank 0's values into all ranks' tensors."""
+        """Copy rank 0's values into the tensors of all ranks."""
         if tensor.numel():
-            with _told():
-                work = self._group.broadcast(tensor.view(-1), 0)
+            with _translated_errors():
+                work = self._backend.broadcast(tensor.view(-1), 0)
             self._wait(work)
 
     def sum(self, tensor: Tensor) -> None:
-        """All ranks' values into all ranks' tensors, to the last bit the same."""
-        with _told():
-            work = self._group.allreduce([tensor])
+        """Replace each rank's tensor by the sum over all ranks, bitwise the same on each."""
+        with _translated_errors():
+            work = self._backend.allreduce([tensor])
         self._wait(work)
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """All ranks' tensors, of one shape, in the order of ranks."""
+        """Return the tensors of all ranks, which have the same shape, in rank order."""
         tensors = [torch.empty_like(tensor) for _ in range(self.size)]
-        with _told():
-            work = self._group.allgather([tensors], [tensor])
+        with _translated_errors():
+            work = self._backend.allgather([tensors], [tensor])
         self._wait(work)
         return tensors
 
     def abort(self) -> None:
-        """Give up what is under way."""
-        self._group.abort()
+        """Cancel pending operations."""
+        self._backend.abort()
 
-    def _wait(self, work: Any) -> None:  # noqa: ANN401 - torch's own
-        if self.device.type == "cuda":  # or a wait would be the stream's, without a limit
+    def _wait(self, work: _Work) -> None:
+        if self.device.type == "cuda":  # there `wait` only blocks the stream, without a time limit
             deadline = time.monotonic() + self._time_limit
             while not work.is_completed():
-                if not self._all_live() or time.monotonic() > deadline:
+                if not self._all_alive() or time.monotonic() > deadline:
                     raise ProcessGroupError
-                time.sleep(_LOOK)
-        with _told():
+                time.sleep(_POLL_INTERVAL)
+        with _translated_errors():
             work.wait()
 
 
-def _make(store: FileStore, rank: int, size: int, device: torch.device, limit: timedelta) -> Any:  # noqa: ANN401 - torch has no types for what its groups do
+class _Work(Protocol):
+    """A pending operation of a backend."""
+
+    def is_completed(self) -> bool: ...
+
+    def wait(self) -> bool: ...
+
+
+class _Backend(Protocol):
+    """The operations of torch's backends that are used here; torch's type stubs lack them."""
+
+    def send(self, tensors: list[Tensor], to: int, tag: int, /) -> _Work: ...
+
+    def recv(self, tensors: list[Tensor], sender: int, tag: int, /) -> _Work: ...
+
+    def broadcast(self, tensor: Tensor, root: int, /) -> _Work: ...
+
+    def allreduce(self, tensors: list[Tensor], /) -> _Work: ...
+
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], /) -> _Work: ...
+
+    def abort(self) -> None: ...
+
+
+def _make_backend(
+    store: FileStore, rank: int, size: int, device: torch.device, time_limit: float
+) -> _Backend:
+    limit = timedelta(seconds=time_limit)
     if device.type == "cuda":
-        from torch.distributed import ProcessGroupNCCL  # noqa: PLC0415 - not in all builds
+        from torch.distributed import ProcessGroupNCCL  # noqa: PLC0415 - missing in some builds
 
         torch.cuda.set_device(device)
         options = ProcessGroupNCCL.Options()
-        options._timeout = limit  # noqa: SLF001 - its only way
-        return ProcessGroupNCCL(store, rank, size, options)
-    plain = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
+        options._timeout = limit  # noqa: SLF001 - the only way to set it
+        return ProcessGroupNCCL(store, rank, size, options)  # type: ignore[return-value]
+    plain = ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     plain._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]  # noqa: SLF001
     plain._timeout = limit  # noqa: SLF001
-    return ProcessGroupGloo(store, rank, size, plain)
+    return ProcessGroupGloo(store, rank, size, plain)  # type: ignore[return-value]
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # torch's; its subclasses too
+    except RuntimeError as error:  # torch's errors, subclasses included
         raise ProcessGroupError(str(error)) from None
 
 
 def shares(rows: int, size: int) -> list[slice]:
-    """Rows shared out in their order, nearly equal; the last ranks may get none."""
+    """Split the rows, in order, into nearly equal shares; the last ranks may get none."""
     starts = [-(-rows * rank // size) for rank in range(size + 1)]
     return [slice(start, stop) for start, stop in pairwise(starts)]
 
 
 def sum_gradients(group: ProcessGroup, model: nn.Module) -> None:
-    """Give all ranks the sum of their gradients, to the last bit the same; call it on all."""
+    """Sum the gradients over all ranks, bitwise the same on each; every rank must call it."""
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding) and m.sparse]
     sparse = {id(table) for table in tables}
     dense = [parameter for parameter in model.parameters() if id(parameter) not in sparse]
@@ -176,10 +205,11 @@ def sum_gradients(group: ProcessGroup, model: nn.Module) -> None:
 
 
 def _sum_dense(group: ProcessGroup, parameters: list[nn.Parameter]) -> None:
-    # In one tensor: each sum costs a round over all processes.
+    # In one tensor, because each sum costs a round between the processes.
     flat = torch.cat(
         [
-            (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)  # None: it had no rows
+            # None means that this rank had no rows.
+            (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1)
             for p in parameters
         ]
     )
@@ -190,12 +220,12 @@ def _sum_dense(group: ProcessGroup, parameters: list[nn.Parameter]) -> None:
 
 
 def _join_sparse(group: ProcessGroup, table: Tensor) -> None:
-    """All ranks' rows and values, in the order of ranks; who updates the table adds them up."""
+    """Concatenate the rows and values of all ranks, in rank order; the optimiser adds them up."""
     width = table.shape[1]
     rows = torch.empty(0, dtype=torch.int64, device=table.device)
     values = table.new_empty(0, width)
     if table.grad is not None:
-        # Once each: frequent categories are many times in a batch.
+        # Summed first, because frequent categories occur many times in a batch.
         rows, values = sum_rows(table.grad._indices()[0], table.grad._values())  # noqa: SLF001
     counts = [int(count) for count in group.all_gather(rows.new_tensor([len(rows)]))]
     longest = max(counts)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: those that both parties make alike, and one of where it broke off."""
+"""The checkpoints of a run: regular ones, and one of the step at which it was interrupted."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
 
 
 class RunCheckpoints:
-    """Two stores as one: a run that broke off at a step may go on from there, if both can.
+    """Regular checkpoints, which both parties write at the same steps, and an interrupted step's.
 
-    That step's checkpoint is kept apart, so that it never takes the place of one that the peer has
-    for sure.
+    A run that was interrupted resumes at that step if both parties have its checkpoint. It is
+    stored separately, so that it never replaces one that the peer is sure to have.
     """
 
     def __init__(self, directory: Path, keep: int) -> None:
-        """`keep` of those that both make."""
+        """Keep the newest `keep` regular checkpoints."""
         self.directory = directory
         self._regular = CheckpointStore(directory, keep)
-        self._broken_off = CheckpointStore(directory / "broken-off", 1)
+        self._interrupted = CheckpointStore(directory / "broken-off", 1)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep one that both make."""
+        """Save a regular checkpoint."""
         self._regular.save(checkpoint)
-        self._broken_off.clear()
+        self._interrupted.clear()
 
     def save_interrupted(self, checkpoint: Checkpoint) -> None:
-        """Keep one of the step at which the run broke off here."""
+        """Save a checkpoint of the step at which the run was interrupted here."""
         if checkpoint.step not in self._regular.steps():
-            self._broken_off.save(checkpoint)
+            self._interrupted.save(checkpoint)
 
     def steps(self) -> list[int]:
-        """Steps of all complete checkpoints, ascending."""
-        return sorted({*self._regular.steps(), *self._broken_off.steps()})
+        """Return the steps of all complete checkpoints, ascending."""
+        return sorted({*self._regular.steps(), *self._interrupted.steps()})
 
     def load(self, step: int) -> Checkpoint:
-        """Read one and check all of it."""
-        is_broken_off = step not in self._regular.steps() and step in self._broken_off.steps()
-        return (self._broken_off if is_broken_off else self._regular).load(step)
+        """Read a checkpoint and verify all of it."""
+        is_interrupted = step not in self._regular.steps() and step in self._interrupted.steps()
+        return (self._interrupted if is_interrupted else self._regular).load(step)
 
     def clear(self) -> None:
-        """Delete all: the run has ended, or is to begin anew."""
+        """Delete all checkpoints: the run is complete or starts over."""
         self._regular.clear()
-        self._broken_off.clear()
+        self._interrupted.clear()

@@ -1,10 +1,10 @@
-"""How a training run opens: a schedule that both made, from the start or from a common step.
+"""The handshake of a training run: a joint schedule, and the step at which to start or resume.
 
 Each party commits to a nonce before it sees the other's, so neither can choose the schedule. A run
-is known by a digest of its seed; a party tells which run and which steps it has, and both go on
-from the newest step that both have. What cannot be brought together is refused, and nothing on disk
-is lost; but where one was stopped before it wrote anything, and nothing was learnt yet, both begin
-anew.
+is identified by a digest of its seed. Each party says which run and which steps it has, and both
+resume from the newest step that both have. If they have nothing in common, the run is refused and
+nothing on disk is deleted. But if one party was stopped before it wrote anything, and no step was
+made yet, both start over.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.transport.channel import Channel
 
-#: The channel that carries a run from its opening to its last gradient.
+#: The channel of a run, from its handshake to its last gradient.
 TRAINING = "training"
 
 
 @dataclass(frozen=True, slots=True)
 class ResumableRun:
-    """A run that this party can go on with: the seed it was made with, and its steps on disk."""
+    """A run that this party can resume: the seed of its schedule, and the steps on disk."""
 
     seed: bytes = field(repr=False)
     steps: Sequence[int]
@@ -43,11 +43,11 @@ class ResumableRun:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OpenedRun:
-    """What both parties now have: the schedule's seed and the step to begin with."""
+    """The result of the handshake: the schedule's seed and the first step."""
 
     seed: bytes
     first_step: int
-    #: Whether to go on from a checkpoint, which may be that of step 0.
+    #: Whether to resume from a checkpoint, which may be that of step 0.
     resumed: bool
 
 
@@ -59,17 +59,17 @@ def open_run(
     have: ResumableRun | None,
     nonce: bytes | None = None,
 ) -> OpenedRun:
-    """Agree on seed and first step.
+    """Agree with the peer on the seed and the first step.
 
     Args:
         channel: the training channel, unused so far.
-        role: whose nonce comes first in the seed.
-        union_sha256: of the union that this party aligned.
-        have: the run that this party has begun, if any.
-        nonce: fixed in experiments; None draws one.
+        role: of this party; the active party's nonce comes first in the seed.
+        union_sha256: digest of the union in this party's alignment.
+        have: the run that this party has on disk, if any.
+        nonce: fixed in experiments; None draws a random one.
 
     Raises:
-        ConfigurationError: another union, or the checkpoints of the two are not of one run. Both
+        ConfigurationError: the unions differ, or the parties' checkpoints are not of one run. Both
             parties raise it.
         ProtocolViolation: the peer's nonce is not the one it committed to.
     """
@@ -86,7 +86,7 @@ def open_run(
     try:
         step = _common_step(ours, theirs)
     except ConfigurationError:
-        with suppress(FloristError):  # or the peer, told that we stop, would not read why
+        with suppress(FloristError):  # otherwise the peer would see us leave before it finds the cause
             channel.receive(NonceReveal)
         raise
     revealed = channel.receive(NonceReveal).nonce
@@ -98,10 +98,11 @@ def open_run(
 
 
 def _common_step(ours: TrainingOpening, theirs: TrainingOpening) -> int | None:
-    """The newest step that both can go on from; None to begin anew."""
+    """Return the newest step from which both can resume; None to start over."""
     if theirs.union_sha256 != ours.union_sha256:
         raise ConfigurationError(
-            "the two parties hold alignments of different runs: align again, both, with --force"
+            "the two parties' alignments are of different runs: both parties must align again with "
+            "--force"
         )
     common = set(ours.steps) & set(theirs.steps) if ours.run == theirs.run else set()
     if common:
@@ -109,11 +110,11 @@ def _common_step(ours: TrainingOpening, theirs: TrainingOpening) -> int | None:
     if any((*ours.steps, *theirs.steps)) or (ours.steps and theirs.steps):
         raise ConfigurationError(
             "the two parties' checkpoints are not of one run, or have no step in common: restore "
-            "them and check run_directory on both sides, or start anew, both with --force"
+            "them and check run_directory on both sides, or start over on both sides with --force"
         )
     return None
 
 
 def run_id(seed: bytes) -> bytes:
-    """Tells runs apart without telling their seed."""
+    """Return the ID of a run, which does not reveal its seed."""
     return hashlib.sha256(b"florist/run/1" + seed).digest()

@@ -1,4 +1,4 @@
-"""Which UIDs form each mini-batch: known to both parties, chosen by neither."""
+"""Which UIDs form each mini-batch: both parties know the schedule, and neither can choose it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from florist.common.core.errors import ProtocolViolation
 
-#: Length in bytes of nonces, commitments, seeds and of the union's digest.
+#: Length in bytes of nonces, commitments, seeds and the digest of the union.
 NONCE_BYTES = 32
 
 _COMMITMENT = b"FLORIST schedule commitment 1\0"
@@ -20,15 +20,15 @@ _SEED = b"FLORIST schedule seed 1\0"
 
 
 def fresh_nonce() -> bytes:
-    """A party's contribution to the seed."""
+    """Draw a party's contribution to the seed."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def commitment(nonce: bytes) -> bytes:
-    """What a party sends before it sees the peer's nonce: fixes `nonce` and hides it.
+    """Return a commitment to `nonce`, which binds and hides it.
 
     Raises:
-        ValueError: `nonce` has not 32 bytes.
+        ValueError: `nonce` does not have 32 bytes.
     """
     if len(nonce) != NONCE_BYTES:
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes, not {len(nonce)}")
@@ -36,37 +36,37 @@ def commitment(nonce: bytes) -> bytes:
 
 
 def check_commitment(nonce: bytes, committed: bytes) -> None:
-    """Check a nonce that the peer reveals against the commitment that it sent before.
+    """Check the nonce that the peer reveals against its earlier commitment.
 
     Raises:
-        ProtocolViolation: it is another nonce, or none at all.
+        ProtocolViolation: it is a different nonce, or not a nonce.
     """
     if len(nonce) != NONCE_BYTES:
         raise ProtocolViolation(f"the peer's nonce has {len(nonce)} bytes, not {NONCE_BYTES}")
     if not hmac.compare_digest(commitment(nonce), committed):
-        raise ProtocolViolation("check failed, the peer reveals the nonce to which it committed")
+        raise ProtocolViolation("the peer revealed a nonce other than the one that it committed to")
 
 
 def joint_seed(active_nonce: bytes, passive_nonce: bytes, union_sha256: bytes) -> bytes:
-    """The seed of the schedule, 32 bytes: random if at least one nonce is.
+    """Return the seed of the schedule, 32 bytes, which is random if at least one nonce is.
 
-    All parts have one fixed length, so that no two triples are hashed as the same bytes.
+    All arguments have a fixed length, so different triples never give the same hash input.
 
     Raises:
-        ValueError: a part has not 32 bytes.
+        ValueError: an argument does not have 32 bytes.
     """
     parts = (active_nonce, passive_nonce, union_sha256)
     if any(len(part) != NONCE_BYTES for part in parts):
-        raise ValueError(f"nonces and the union's digest have {NONCE_BYTES} bytes each")
+        raise ValueError(f"nonces and the digest of the union must have {NONCE_BYTES} bytes each")
     return hashlib.sha256(_SEED + b"".join(parts)).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Every UID exactly once per epoch, in an order that the seed and the epoch determine.
+    """Every UID exactly once per epoch, in an order determined by the seed and the epoch.
 
-    A batch can be computed without those before it, so a run resumes anywhere. One epoch's order
-    is kept in memory: 4 bytes per UID (8 beyond 2^32 UIDs), that is 400 MB for 10^8.
+    A batch can be computed without the earlier ones, so a run can resume at any step. The order of
+    one epoch is held in memory: 4 bytes per UID (8 above 2^32 UIDs), that is 400 MB for 10^8.
     """
 
     seed: bytes = field(repr=False)
@@ -81,24 +81,25 @@ class Schedule:
         if len(self.seed) != NONCE_BYTES:
             raise ValueError(f"a seed has {NONCE_BYTES} bytes, not {len(self.seed)}")
         if self.union_size < 1 or self.batch_size < 1:
-            raise ValueError(f"{self.union_size} UIDs in batches of {self.batch_size}: need 1 each")
+            raise ValueError(f"{self.union_size} UIDs in batches of {self.batch_size}: both must be at least 1")
         if not 0 <= self.epochs < 2**32:
             raise ValueError(f"the number of epochs {self.epochs} is not in 0 … 2^32 - 1")
 
     @property
     def steps_per_epoch(self) -> int:
+        """The number of steps in an epoch; its last batch may be smaller."""
         return -(-self.union_size // self.batch_size)
 
     @property
     def steps(self) -> int:
-        """Of all epochs together."""
+        """The number of steps in all epochs."""
         return self.steps_per_epoch * self.epochs
 
     def batch(self, epoch: int, step: int) -> npt.NDArray[np.int64]:
-        """The ranks in `U` of one mini-batch; the last of an epoch may be smaller.
+        """Return the ranks in `U` of one mini-batch.
 
         Raises:
-            IndexError: no such epoch, or no such step in an epoch; both count from 0.
+            IndexError: there is no such epoch, or no such step in it; both count from 0.
         """
         if not (0 <= epoch < self.epochs and 0 <= step < self.steps_per_epoch):
             raise IndexError(
@@ -111,11 +112,11 @@ class Schedule:
     def _order(self, epoch: int) -> npt.NDArray[np.integer]:
         order = self._orders.get(epoch)
         if order is None:
-            self._orders.clear()  # first, so that two are never in memory
+            self._orders.clear()  # first, so that there are never two in memory
             order = np.arange(
                 self.union_size, dtype=np.uint32 if self.union_size <= 2**32 else np.int64
             )
-            # The legacy generator's stream is frozen, whatever the numpy of either party.
+            # The legacy generator's stream is the same in every version of numpy.
             words = [*np.frombuffer(self.seed, dtype=">u4").tolist(), epoch]
             np.random.RandomState(words).shuffle(order)
             self._orders[epoch] = order

@@ -1,4 +1,4 @@
-"""Rows of features as tensors."""
+"""Feature rows as tensors on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureRows:
-    """A batch's features on the device: numbers (n, k) and categories (n, c)."""
+    """A batch's features on the device: numeric (n, k) and categories (n, c)."""
 
     numeric: Tensor
     categories: Tensor
@@ -26,11 +26,12 @@ class FeatureRows:
     def gather(
         cls, features: Features, rows: npt.NDArray[np.int64], device: torch.device
     ) -> FeatureRows:
+        """Copy these rows to the device."""
         return cls.of(features.take(rows), device)
 
     @classmethod
     def of(cls, features: Features, device: torch.device) -> FeatureRows:
-        """All rows, in their order."""
+        """Copy all rows to the device, in order."""
         return cls(
             torch.from_numpy(features.numeric).to(device, non_blocking=True),
             torch.from_numpy(features.categories.astype(np.int64)).to(device, non_blocking=True),

@@ -1,4 +1,4 @@
-"""What a party brings to training: its data, where they stand in the union, and its device."""
+"""A party's input to training: its tables, their ranks in the union, and the device."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class TrainingTable:
     """One table of the party: features and labels by row, and the row of each UID."""
 
     membership: Membership
-    #: Sizes of the padded sets, and of the union.
+    #: Sizes of the padded ID sets and of the union.
     sizes: Sizes
-    #: None for an active party without features of its own.
+    #: None for an active party without features.
     features: Features | None
-    #: Classes, active party only.
+    #: Class of each row; at the active party only.
     labels: npt.NDArray[np.int64] | None
 
     @property
     def rows(self) -> int:
-        """Real rows of the party's own table, its dummies apart."""
+        """The number of rows of the party's own table, without dummies."""
         return int((self.membership.row_of_rank >= 0).sum())
 
 

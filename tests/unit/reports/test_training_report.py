@@ -19,7 +19,7 @@ from florist.common.reports.training_plots import INTERVALS, SMOOTHED_POINTS, sm
 from florist.common.reports.training_report import ComparisonRow, TrainingReport, render
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.audit import AuditSettings
-from florist.common.training.history import FEWEST, CalibrationPoints, EpochFigures, History
+from florist.common.training.history import MIN_BIN_ROWS, CalibrationPoints, EpochFigures, History
 
 STEPS = 15_000
 
@@ -339,7 +339,7 @@ def test_losses_that_are_not_finite_are_counted_but_not_plotted() -> None:
 
 def test_small_bins_are_not_shown() -> None:
     points = CalibrationPoints(
-        np.array([0.1234, 0.5, np.nan]), np.array([1.0, 0.5, np.nan]), np.array([FEWEST - 1, 50, 0])
+        np.array([0.1234, 0.5, np.nan]), np.array([1.0, 0.5, np.nan]), np.array([MIN_BIN_ROWS - 1, 50, 0])
     )
     text = render(replace(ACTIVE, calibration=points))
     assert "Calibration" in Page(text).headings

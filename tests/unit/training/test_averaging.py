@@ -57,14 +57,14 @@ def test_most_of_it_is_the_last_tenth() -> None:
 def test_own_weights_come_back_after_use() -> None:
     model, along = nn.Linear(2, 3), models(9)
     average = averaged(model, along)
-    with average.in_use():
+    with average.applied():
         torch.testing.assert_close(model.weight.data, slow_mean(along))
     assert torch.equal(model.weight.data, along[-1])
 
 
 def test_own_weights_come_back_after_a_failure() -> None:
     model, along = nn.Linear(2, 3), models(9)
-    with pytest.raises(ZeroDivisionError), averaged(model, along).in_use():
+    with pytest.raises(ZeroDivisionError), averaged(model, along).applied():
         raise ZeroDivisionError
     assert torch.equal(model.weight.data, along[-1])
 
@@ -90,7 +90,7 @@ def test_off_changes_nothing() -> None:
     before = model.weight.data.clone()
     model.weight.data += 1
     average.update()
-    average.take()
+    average.apply()
     assert average.state() == {}
     average.restore({})
     assert torch.equal(model.weight.data, before + 1)
@@ -101,7 +101,7 @@ def test_before_the_first_step_the_weights_stay() -> None:
     average = WeightAverage(model, on=True)
     model.weight.data += 1
     now = model.weight.data.clone()
-    average.take()
+    average.apply()
     assert torch.equal(model.weight.data, now)
 
 

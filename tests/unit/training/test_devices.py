@@ -12,7 +12,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser
 from florist.common.training.devices import (
     available_devices,
-    deterministic,
+    enable_determinism,
     pick_device,
     set_threads,
 )
@@ -84,7 +84,7 @@ def test_a_deterministic_run_repeats_to_the_last_bit(
     monkeypatch: pytest.MonkeyPatch, *, sparse: bool
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    deterministic()
+    enable_determinism()
     set_threads(2)
     first, second = run(sparse=sparse), run(sparse=sparse)
     assert all(torch.equal(value, second[name]) for name, value in first.items())

@@ -1,0 +1,51 @@
+"""The JSON part of a training checkpoint: everything in it besides tensors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field
+
+from florist.common.settings.section import Section
+from florist.common.training.history import History
+
+if TYPE_CHECKING:
+    from florist.common.training.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class OptimiserFacts:
+    """Which optimiser a state belongs to: its name, and the tables that it updates sparsely."""
+
+    name: str
+    sparse: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HalfFacts:
+    """What the state of a half contains besides tensors."""
+
+    optimiser: OptimiserFacts
+
+
+class RunFacts(Section):
+    """All that a run needs to resume, besides the tensors of its half."""
+
+    half: HalfFacts
+    #: Seed of the schedule and secret of this party's draws, in hex.
+    seed: str = Field(repr=False)
+    secret: str = Field(repr=False)
+    history: History
+    #: Digests of the agreement, union and table; a run resumes only with the same ones.
+    identity: dict[str, str]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Self:
+        """Read the facts of a checkpoint."""
+        return cls.model_validate_json(json.dumps(dict(checkpoint.facts)))
+
+    def to_json(self) -> dict[str, object]:
+        """Return the facts as a checkpoint stores them."""
+        return self.model_dump(mode="json")
