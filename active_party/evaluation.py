@@ -9,7 +9,8 @@ import torch
 
 from florist.common.evaluation.metric_estimates import check_labels, estimate_metrics
 from florist.common.evaluation.shuffled_estimate import Shuffled, shuffles
-from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.micro_batches import micro_batches
+from florist.common.training.row_codec import RowCodec
 from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _score(
     Shuffled predictions keep all embeddings of our people in memory, at 4 bytes per value.
     """
     agreement = bundle.agreement.training
-    wire = Wire(agreement.wire_type, agreement.cut_width)
+    wire = RowCodec(agreement.wire_type, agreement.cut_width)
     kept: list[Tensor] = []
     predictions: list[Floats] = []
     scored = 0
@@ -80,7 +81,7 @@ def _score(
     for part in micro_batches(len(is_own), agreement.micro_batch):
         rows = part.stop - part.start
         block = channel.receive(EvaluationEmbeddingBlock)
-        embeddings = wire.to_evaluation_rows(block, part.start, rows)
+        embeddings = wire.decode_evaluation_block(block, part.start, rows)
         ours = embeddings[torch.from_numpy(is_own[part])]
         features = None if own is None else own.slice(scored, scored + len(ours))
         predictions.append(_array(bundle.predict(ours, features)))

@@ -17,7 +17,7 @@ from florist.common.serving.serving_handshake import check_offers, make_offer, m
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.stages.observe import NOBODY
-from florist.common.training.blocks import Wire, all_finite
+from florist.common.training.row_codec import RowCodec, all_finite
 from florist.common.training.devices import pick_device, set_threads
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import PredictionReply, ServingTerms
@@ -55,7 +55,7 @@ class ModelPredictionHandler:
         self._bundle = bundle
         self._table = table
         self._watch = watch
-        self._wire = Wire(training.wire_type, training.cut_width)
+        self._wire = RowCodec(training.wire_type, training.cut_width)
         self._offer = make_offer(bundle, agreement, table.union_sha256 if table else b"")
         self._model = model_name(self._offer)
         self._max_rows = min(settings.limits.rows_per_request, self._wire.rows_per_message)
@@ -109,7 +109,7 @@ class ModelPredictionHandler:
                 RefusalReason.MALFORMED,
                 f"{count:,} rows in one request; the limit is {self._max_rows:,}",
             )
-        rows = self._wire.from_bytes(values)
+        rows = self._wire.decode(values)
         if not all_finite(rows):
             raise RequestRefused(RefusalReason.MALFORMED, "the embeddings contain NaN or infinity")
         return rows

@@ -1,9 +1,9 @@
-"""The active party's half of a step: embeddings in, loss, gradients out, update of `h`."""
+"""The active party's side of training: receive embeddings, send gradients, update `h`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,12 +29,13 @@ from florist.common.synthetic.labels import (
 )
 from florist.common.synthetic.stand_ins import StandIns
 from florist.common.training.averaging import WeightAverage
-from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
 from florist.common.training.history import CalibrationPoints, EpochFigures, StepTimer
+from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.models import describe, make_agreed_active
 from florist.common.training.predictions import predictions
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import (
     EmbeddingBlock,
@@ -52,19 +53,21 @@ if TYPE_CHECKING:
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Run
     from florist.common.training.models import ActiveModel
+    from florist.common.training.run_facts import HalfFacts
     from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ActiveBatch:
-    """What the active party knows of a batch: labels, which are real, draws, own features."""
+    """The active party's data of a batch."""
 
-    #: Of each row in `U`.
+    #: Rank in `U` of each row.
     ranks: Tensor
+    #: Real labels; 0 for rows without a label.
     labels: Tensor
     has_label: Tensor
-    #: One row for each row of the batch; used where there is no label.
+    #: Random draws for each row; used for rows without a label.
     uniforms: Tensor
     features: FeatureRows | None
 
@@ -73,7 +76,7 @@ class ActiveBatch:
 
 
 class ActiveHalf:
-    """The top model `h`, and a tower for own features, in training."""
+    """The top model `h`, with the tower of own features if there are any, in training."""
 
     def __init__(
         self,
@@ -93,17 +96,17 @@ class ActiveHalf:
         self._channel = channel
         self._run = run
         self._timer = StepTimer(run.history)
-        self._wire = Wire(agreement.wire_type, agreement.cut_width)
+        self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
         self._frequencies = class_frequencies(train.labels, agreement.classes)
         self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
-        self._sent, self._own = calibrations(data, self._frequencies)
+        self._gradient_calibration, self._own_calibration = calibrations(data, self._frequencies)
         self._average = WeightAverage(model, on=agreement.averaging)
-        #: False while a step changes the state.
+        #: False while a step is changing the state.
         self.is_consistent = True
-        self._kept: KeptTargets | None = None
+        self._sticky_targets: KeptTargets | None = None
         if agreement.sticky and agreement.epochs > 1:
-            self._kept = KeptTargets(train.sizes.union, agreement.classes)
+            self._sticky_targets = KeptTargets(train.sizes.union, agreement.classes)
         self._tested: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
         self._stand_ins = StandIns.sampled(
             train.membership, len(train.labels), run.draws, sticky=agreement.sticky
@@ -126,18 +129,22 @@ class ActiveHalf:
         )
 
     def step(self, position: Position, batch: ActiveBatch) -> None:
-        """The right half of table "Communication diagram of model training"."""
-        parts = list(pipelined(len(batch), self._data.agreement.micro_batch))
+        """Run the active party's side of a step: the right half of the paper's training table.
+
+        Forward:   ⟹ f(X) → h → logits → L(logits, y)
+        Backward:  ⟸ g = dL/df(X) ← dL/dlogits ← 1, and ↓ the gradients of h's parameters
+        """
+        parts = list(pipelined_micro_batches(len(batch), self._data.agreement.micro_batch))
         self._compute.zero_grad()
         loss = 0.0
         for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
             blocks = [self._receive(position.step, p) for p in together]  # ⟹ f(X)
             embeddings = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
             rows = slice(together[0].start, together[-1].stop)
-            share, gradient = self._loss_and_gradient(batch, rows, embeddings)
-            loss += share
+            loss_share, gradient = self._loss_and_gradient(batch, rows, embeddings)
+            loss += loss_share
             for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
-                self._send(position, part.start, block)  # g ⟸
+                self._send(position, part.start, block)  # ⟸ g
         self.is_consistent = False
         self._compute.step()
         self._average.update()
@@ -148,14 +155,14 @@ class ActiveHalf:
     def _loss_and_gradient(
         self, batch: ActiveBatch, part: slice, embeddings: Tensor
     ) -> tuple[float, Tensor]:
-        """The part's share of the batch's mean loss, and its gradients with respect to f(X).
+        """Return the part's share of the batch's mean loss, and its gradient with respect to f(X).
 
-        The gradients of `h` are left in its parameters: of all rows, or, with masking, of the rows
-        with real labels only. The peer gets those of all rows in either case.
+        It also accumulates the gradients of `h`'s parameters: from all rows, or with masking only
+        from rows with real labels. The peer gets the gradients of all rows in either case.
         """
         own = batch.features[part] if batch.features is not None else ()
-        taken = self._compute.forward(embeddings.requires_grad_(), *own)
-        logits = taken.outputs[0].requires_grad_()
+        model_pass = self._compute.forward(embeddings.requires_grad_(), *own)
+        logits = model_pass.outputs[0].requires_grad_()
         has_label = batch.has_label[part]
         request = LabelRequest(
             has_label=has_label,
@@ -165,46 +172,46 @@ class ActiveHalf:
             embeddings=embeddings.detach(),
             frequencies=self._frequencies,
         )
-        wanted = targets(self._strategy, request)
-        if self._kept is not None:
-            unknown = ~has_label
-            ranks = batch.ranks[part][unknown.cpu()]
-            wanted[unknown] = self._kept.settle(ranks, wanted[unknown])
-        loss = self._sent.loss(logits, wanted, len(batch))
-        sent = torch.autograd.grad(loss, logits)
+        target = targets(self._strategy, request)
+        if self._sticky_targets is not None:
+            synthetic = ~has_label
+            ranks = batch.ranks[part][synthetic.cpu()]
+            target[synthetic] = self._sticky_targets.settle(ranks, target[synthetic])
+        loss = self._gradient_calibration.loss(logits, target, len(batch))
+        logit_gradient = torch.autograd.grad(loss, logits)
         if self._data.agreement.masking:
-            gradient = taken.input_gradient(sent)
-            real = max(int(batch.has_label.sum()), 1)
-            own_loss = self._own_losses(taken, wanted)[has_label].sum() / real
-            taken.backward(torch.autograd.grad(own_loss, taken.outputs))
+            gradient = model_pass.input_gradient(logit_gradient)
+            real_rows = max(int(batch.has_label.sum()), 1)
+            own_loss = self._own_losses(model_pass, target)[has_label].sum() / real_rows
+            model_pass.backward(torch.autograd.grad(own_loss, model_pass.outputs))
         else:
-            gradient = taken.backward_with_input_gradient(sent)
+            gradient = model_pass.backward_with_input_gradient(logit_gradient)
         return float(loss.detach()), gradient
 
-    def _own_losses(self, taken: Pass, wanted: Tensor) -> Tensor:
-        """From which `h` learns, and its prior where it has one."""
-        logits, *priors = taken.outputs
+    def _own_losses(self, model_pass: Pass, target: Tensor) -> Tensor:
+        """Return the loss of each row from which `h` and its prior, if it has one, learn."""
+        logits, *priors = model_pass.outputs
         if not priors:
-            return self._own.losses(logits, wanted)
+            return self._own_calibration.losses(logits, target)
         prior = priors[0].requires_grad_()
         identity = Mixture.identity(self._data.agreement.classes)
-        calibrated = self._own.given(model_output(prior).detach())
-        return calibrated.losses(logits, wanted) + cross_entropies(prior, wanted, identity)
+        calibrated = self._own_calibration.given(model_output(prior).detach())
+        return calibrated.losses(logits, target) + cross_entropies(prior, target, identity)
 
     def _receive(self, step: int, part: slice) -> Tensor:
         with self._timer.measure("wait"):
             block = self._channel.receive(EmbeddingBlock)
-        rows = self._wire.to_rows(block, step, part.start, part.stop - part.start)
+        rows = self._codec.decode_block(block, step, part.start, part.stop - part.start)
         return rows.to(self._data.device)
 
     def _receive_test(self, epoch: int, part: slice) -> Tensor:
         with self._timer.measure("wait"):
             block = self._channel.receive(TestEmbeddingBlock)
-        rows = self._wire.to_test_rows(block, epoch, part.start, part.stop - part.start)
+        rows = self._codec.decode_test_block(block, epoch, part.start, part.stop - part.start)
         return rows.to(self._data.device)
 
     def _send(self, position: Position, start: int, gradient: Tensor) -> None:
-        values = self._wire.to_data(gradient)
+        values = self._codec.encode(gradient)
         with self._timer.measure("wire"):
             self._channel.send(GradientBlock(position.step, start, values))
 
@@ -224,7 +231,7 @@ class ActiveHalf:
 
     @torch.no_grad()
     def score_test(self, epoch: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Calibrated predictions for the test people in the order of their UIDs, and the truth."""
+        """Return calibrated predictions for the test table in rank order, and the true classes."""
         test = self._data.test
         assert test is not None
         assert test.labels is not None
@@ -236,15 +243,15 @@ class ActiveHalf:
         for part in micro_batches(len(order), self._data.agreement.micro_batch):
             own = features[part] if features is not None else ()
             embeddings = self._receive_test(epoch, part)
-            scores.append(predictions(self._model, self._own, embeddings, *own).cpu())
+            scores.append(predictions(self._model, self._own_calibration, embeddings, *own).cpu())
         return torch.cat(scores).numpy(), test.labels[order]
 
     @property
     def tested(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None:
-        """Truth and predictions of the last epoch's test, where there is a test table."""
+        """True classes and predictions of the last epoch's test, if there is a test table."""
         return self._tested
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, str]:
         return {"top model": describe(self._model)}
 
     def calibration_points(self) -> CalibrationPoints | None:
@@ -255,17 +262,17 @@ class ActiveHalf:
         return CalibrationPoints(curve.confidence, curve.accuracy, curve.count)
 
     def calibration(self) -> Calibration:
-        return self._own
+        return self._own_calibration
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        kept = self._kept.state() if self._kept is not None else {}
-        return self._compute.state(average=self._average.state(), labels=kept)
+    def state(self) -> tuple[dict[str, Tensor], HalfFacts]:
+        labels = self._sticky_targets.state() if self._sticky_targets is not None else {}
+        return self._compute.state(average=self._average.state(), labels=labels)
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
         self._compute.load(tensors, facts)
         self._average.restore(tensors_of("average", tensors))
-        if self._kept is not None:
-            self._kept.restore(tensors_of("labels", tensors))
+        if self._sticky_targets is not None:
+            self._sticky_targets.restore(tensors_of("labels", tensors))
 
     def finish(self) -> None:
         self._average.apply()
@@ -281,16 +288,16 @@ def _lengths(parts: list[slice]) -> list[int]:
 def calibrations(
     data: TrainingData, frequencies: tuple[float, ...]
 ) -> tuple[Calibration, Calibration]:
-    """For the gradients that are sent, and for this party's own update and predictions.
+    """Return the calibrations of the gradients for the peer, and of own updates and predictions.
 
-    They are the same without masking. With it each half learns from rows of its own, so each has a
-    shift of its own: the bottom model from rows with real features, the top model from rows with
-    real labels.
+    Without masking they are the same. With masking each half learns from different rows and so has
+    its own shift: the bottom model from rows with real features, the top model from rows with real
+    labels.
     """
     agreement, train = data.agreement, data.train
     counts = Counts.of_active(train.sizes, own_dummies=train.sizes.own - train.rows)
     expectation = label_strategy(agreement.labels.strategy, agreement.classes).expectation
-    told_apart = not FEATURE_STRATEGIES[agreement.features.strategy].looks_real
+    distinguishable = not FEATURE_STRATEGIES[agreement.features.strategy].looks_real
 
     def shift(*, real_labels_only: bool, real_features_only: bool) -> Calibration:
         found = mixture(
@@ -305,13 +312,13 @@ def calibrations(
 
     masking = agreement.masking
     return (
-        shift(real_labels_only=False, real_features_only=masking or told_apart),
-        shift(real_labels_only=masking, real_features_only=told_apart),
+        shift(real_labels_only=False, real_features_only=masking or distinguishable),
+        shift(real_labels_only=masking, real_features_only=distinguishable),
     )
 
 
 def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
-    """A new top model, with a tower where the party has features, ready to train."""
+    """Make a new top model, with a tower if the party has features, ready to train."""
     model = make_agreed_active(
         setup.data.agreement,
         setup.model,

@@ -59,7 +59,7 @@ from florist.common.session.stage_state import StageOptions
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.loader import load_config
 from florist.common.stages.run_stages import run_stage
-from florist.common.training.blocks import Wire
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.models import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
 from florist.common.training.schedule import NONCE_BYTES, Schedule
@@ -244,7 +244,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     plain, own, split, default = (
         min(paces, key=lambda pace: pace.seconds) for paces in zip(*rounds, strict=True)
     )
-    wire = Wire(DEFAULTS.wire_type, DEFAULTS.cut_width)
+    wire = RowCodec(DEFAULTS.wire_type, DEFAULTS.cut_width)
     return Result(
         batch=batch,
         micro_batch=min(batch, arguments.micro_batch),

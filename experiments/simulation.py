@@ -24,9 +24,9 @@ from florist.common.core.progress import NoProgress
 from florist.common.psu.alignment import Sizes
 from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
-from florist.common.training.blocks import Wire
 from florist.common.training.devices import enable_determinism
 from florist.common.training.half_setup import HalfSetup
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.training_data import TrainingData, TrainingTable
 from florist.common.transport.in_memory import linked_pair
@@ -247,7 +247,7 @@ def _seen(recorder: RecordingLink, run: Run, setups: dict[RoleName, HalfSetup]) 
     data = setups["active"].data
     of_active = data.train.membership.row_of_rank
     of_passive = setups["passive"].data.train.membership.row_of_rank
-    wire = Wire(data.agreement.wire_type, data.agreement.cut_width)
+    wire = RowCodec(data.agreement.wire_type, data.agreement.cut_width)
     actives, passives = np.flatnonzero(of_active >= 0), np.flatnonzero(of_passive >= 0)
     assert data.train.labels is not None
     passive = passive_view(recorder.drain(), run.schedule, wire, passives)

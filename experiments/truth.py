@@ -9,7 +9,7 @@ import torch
 
 from florist.common.bundle.loading import load_bundle
 from florist.common.evaluation.metrics import Scores, evaluate
-from florist.common.training.blocks import micro_batches
+from florist.common.training.micro_batches import micro_batches
 
 if TYPE_CHECKING:
     from florist.common.core.roles import RoleName

@@ -13,7 +13,8 @@ from florist.common.evaluation.metric_estimates import Evaluation
 from florist.common.evaluation.private_estimate import Estimate
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
 from florist.common.synthetic.features import EmbeddingNoise
-from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.micro_batches import micro_batches
+from florist.common.training.row_codec import RowCodec
 from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
@@ -39,13 +40,13 @@ def evaluate_passive(
     assert data.features is not None
     stand_ins = evaluation_stand_ins(data)
     union_size = data.sizes.union
-    wire = Wire(agreement.wire_type, agreement.cut_width)
+    wire = RowCodec(agreement.wire_type, agreement.cut_width)
     noise = _noise(bundle, data)
     progress.expect(union_size)
     for part in micro_batches(union_size, agreement.micro_batch):
         rows = stand_ins.rows(np.arange(part.start, part.stop))
         embeddings = bundle.embed(data.features.take(rows)).cpu()
-        values = wire.to_data(noise(embeddings, part.start))
+        values = wire.encode(noise(embeddings, part.start))
         channel.send(EvaluationEmbeddingBlock(part.start, values))
         progress.advance(len(embeddings))
     summary = channel.receive(EvaluationSummary)

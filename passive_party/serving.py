@@ -30,7 +30,7 @@ from florist.common.serving.serving_handshake import check_offers, make_offer
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
-from florist.common.training.blocks import Wire
+from florist.common.training.row_codec import RowCodec
 from florist.common.transport.grpc_prediction_client import PredictionLine
 from florist.common.transport.messages import PredictionRequest
 from florist.passive_party.predictions_by_id import PredictionsById
@@ -74,7 +74,7 @@ class PredictionClient:
         training = bundle.agreement.training
         self._bundle = bundle
         self._connection = connection
-        self._wire = Wire(training.wire_type, training.cut_width)
+        self._wire = RowCodec(training.wire_type, training.cut_width)
         self._max_rows = min(terms.max_rows, self._wire.rows_per_message)
         self._classes = 1 if training.classes == 2 else training.classes
         self._by_id = by_id
@@ -208,7 +208,7 @@ class PredictionClient:
         with self._by_id_lock:
             groups = by_id.missing_groups(ranks)
             requests = (
-                PredictionRequest(self._wire.to_data(by_id.embeddings(group)), group)
+                PredictionRequest(self._wire.encode(by_id.embeddings(group)), group)
                 for group in groups
             )
             replies = self._connection.stream(requests) if groups else ()
@@ -250,7 +250,7 @@ class PredictionClient:
 
     def _request(self, features: Features) -> PredictionRequest:
         with torch.inference_mode():
-            return PredictionRequest(self._wire.to_data(self._bundle.embed(features)))
+            return PredictionRequest(self._wire.encode(self._bundle.embed(features)))
 
     def _stream(self, tables: Iterable[Features]) -> Generator[Probabilities, None, None]:
         """Yield the predictions of each non-empty table, over one stream of requests."""

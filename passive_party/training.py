@@ -1,11 +1,11 @@
-"""The passive party's half of a step: embeddings out, gradients back, update of `f`."""
+"""The passive party's side of training: send embeddings, receive gradients, update `f`."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,11 +19,12 @@ from florist.common.synthetic.features import (
 from florist.common.synthetic.labels import label_strategy
 from florist.common.synthetic.stand_ins import StandIns
 from florist.common.training.averaging import WeightAverage
-from florist.common.training.blocks import Wire, micro_batches, pipelined
 from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
 from florist.common.training.history import EpochFigures, StepTimer
+from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.models import describe, make_bottom
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import (
     EmbeddingBlock,
@@ -44,18 +45,19 @@ if TYPE_CHECKING:
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Run
     from florist.common.training.models import BottomModel
+    from florist.common.training.run_facts import HalfFacts
     from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
 
 
-#: Parts of a batch under way at once: both parties always have one to work on, and neither waits
-#: for the other to read. A peer that needs the whole batch first reads all of it before it answers.
+#: Micro-batches in flight at once, so that both parties always have one to work on. (A peer that
+#: needs the whole batch reads all of it before it answers; then the window is the whole batch.)
 WINDOW = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PassiveBatch:
-    """Features of a batch, synthetic rows included, and which of them are real."""
+    """The features of a batch, stand-ins included, and which rows are real."""
 
     features: FeatureRows
     is_real: Tensor
@@ -85,12 +87,12 @@ class PassiveHalf:
         self._channel = channel
         self._run = run
         self._timer = StepTimer(run.history)
-        self._wire = Wire(agreement.wire_type, agreement.cut_width)
+        self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
         self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
         self._stand_ins = StandIns.of_strategy(data.train.membership, self._strategy)
         self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
         self._average = WeightAverage(model, on=agreement.averaging)
-        #: False while a step changes the state.
+        #: False while a step is changing the state.
         self.is_consistent = True
         whole_batch = label_strategy(agreement.labels.strategy, agreement.classes).needs_whole_batch
         self._window = agreement.batch_size if whole_batch else WINDOW
@@ -104,16 +106,20 @@ class PassiveHalf:
         )
 
     def step(self, position: Position, batch: PassiveBatch) -> None:
-        """The left half of table "Communication diagram of model training"."""
+        """Run the passive party's side of a step: the left half of the paper's training table.
+
+        Forward:   X → f → f(X) ⟹
+        Backward:  the gradients of f's parameters ← g ⟸
+        """
         self._compute.zero_grad()
-        sent: deque[tuple[slice, Pass]] = deque()
-        for part, taken, outgoing in self._forward(position, batch):
-            if len(sent) == self._window:
-                self._backward(position, batch, *sent.popleft())
-            self._send(position, part.start, outgoing)  # f(X) ⟹
-            sent.append((part, taken))
-        for part, taken in sent:
-            self._backward(position, batch, part, taken)  # ⟸ g
+        in_flight: deque[tuple[slice, Pass]] = deque()
+        for part, model_pass, embeddings in self._forward(position, batch):
+            if len(in_flight) == self._window:
+                self._backward(position, batch, *in_flight.popleft())
+            self._send(position, part.start, embeddings)  # f(X) ⟹
+            in_flight.append((part, model_pass))
+        for part, model_pass in in_flight:
+            self._backward(position, batch, part, model_pass)  # ⟸ g
         self.is_consistent = False
         self._compute.step()
         self._average.update()
@@ -123,34 +129,36 @@ class PassiveHalf:
     def _forward(
         self, position: Position, batch: PassiveBatch
     ) -> Iterator[tuple[slice, Pass, Tensor]]:
-        """Part by part, what `f` gives and what the peer is to see of it."""
-        parts = list(pipelined(len(batch), self._data.agreement.micro_batch))
+        """Yield each micro-batch with its pass through `f` and the embeddings to send."""
+        parts = list(pipelined_micro_batches(len(batch), self._data.agreement.micro_batch))
         passes = (self._compute.forward(*batch.features[part]) for part in parts)
         if isinstance(self._strategy, DonorStrategy):
-            for part, taken in zip(parts, passes, strict=True):
-                yield part, taken, taken.outputs[0]
+            for part, model_pass in zip(parts, passes, strict=True):
+                yield part, model_pass, model_pass.outputs[0]
         else:
-            kept = list(passes)
-            embeddings = torch.cat([taken.outputs[0] for taken in kept])
-            whole = self._with_synthetic(position, batch, embeddings)
-            for part, taken in zip(parts, kept, strict=True):
-                yield part, taken, whole[part]
+            all_passes = list(passes)
+            embeddings = torch.cat([each.outputs[0] for each in all_passes])
+            mixed = self._with_synthetic(position, batch, embeddings)
+            for part, model_pass in zip(parts, all_passes, strict=True):
+                yield part, model_pass, mixed[part]
 
-    def _backward(self, position: Position, batch: PassiveBatch, part: slice, taken: Pass) -> None:
-        taken.backward((self._gradient(position, batch, part),))
+    def _backward(
+        self, position: Position, batch: PassiveBatch, part: slice, model_pass: Pass
+    ) -> None:
+        model_pass.backward((self._gradient(position, batch, part),))
 
     def _send(self, position: Position, start: int, embeddings: Tensor) -> None:
-        # Each part of a step has noise of its own.
-        sent = self._noise(embeddings.detach().cpu(), position.step, start)
-        values = self._wire.to_data(sent)
+        # Each micro-batch has its own noise.
+        noisy = self._noise(embeddings.detach().cpu(), position.step, start)
+        values = self._codec.encode(noisy)
         with self._timer.measure("wire"):
             self._channel.send(EmbeddingBlock(position.step, start, values))
 
     def _gradient(self, position: Position, batch: PassiveBatch, part: slice) -> Tensor:
-        """The peer's gradients, without the rows from which `f` is not to learn."""
+        """Receive the peer's gradients, and zero those of rows from which `f` must not learn."""
         with self._timer.measure("wait"):
             block = self._channel.receive(GradientBlock)
-        rows = self._wire.to_rows(block, position.step, part.start, part.stop - part.start)
+        rows = self._codec.decode_block(block, position.step, part.start, part.stop - part.start)
         gradient = rows.to(self._data.device)
         if self._data.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
             gradient = gradient * batch.is_real[part, None]
@@ -159,38 +167,38 @@ class PassiveHalf:
     def _with_synthetic(
         self, position: Position, batch: PassiveBatch, embeddings: Tensor
     ) -> Tensor:
-        """The batch's embeddings with the synthetic ones in their places."""
+        """Return the batch's embeddings with those of stand-ins replaced by synthetic ones."""
         assert isinstance(self._strategy, EmbeddingStrategy)
-        self.is_consistent = False  # the strategy learns what real embeddings are like
+        self.is_consistent = False  # the strategy updates its statistics of real embeddings
         synthetic = self._strategy.embeddings(
             embeddings[batch.is_real].cpu(),
             int((~batch.is_real).sum()),
             position.epoch,
             position.step,
         )
-        whole = embeddings.clone()
-        whole[~batch.is_real] = synthetic.to(whole.device)
-        return whole
+        mixed = embeddings.clone()
+        mixed[~batch.is_real] = synthetic.to(mixed.device)
+        return mixed
 
     def end_epoch(self, epoch: int) -> EpochFigures:
         if self._data.test is not None:
             with self._average.applied():
                 for start, embeddings in self.test_embeddings():
-                    values = self._wire.to_data(embeddings)
+                    values = self._codec.encode(embeddings)
                     self._channel.send(TestEmbeddingBlock(epoch, start, values))
         summary = self._channel.receive(EpochSummary)
         figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)
         is_tested = figures.auc is not None
         if summary.epoch != epoch or is_tested != (self._data.test is not None):
-            raise ProtocolViolation(f"the peer's summary is not that of epoch {epoch}")
+            raise ProtocolViolation(f"the peer's summary is not for epoch {epoch}")
         if not all(math.isfinite(value) for value in astuple(figures) if value is not None):
-            raise ProtocolViolation(f"the peer's summary of epoch {epoch} holds no numbers")
+            raise ProtocolViolation(f"the peer's summary of epoch {epoch} contains NaN or infinity")
         self._timer.pause()
         return figures
 
     @torch.no_grad()
     def test_embeddings(self) -> Iterator[tuple[int, Tensor]]:
-        """Embeddings of the test people in the order of their UIDs, part by part."""
+        """Yield the first row and the embeddings of each micro-batch of the test table."""
         assert self._data.test is not None
         assert self._data.test.features is not None
         order = self._data.test.membership.row_of_rank
@@ -198,21 +206,21 @@ class PassiveHalf:
             rows = FeatureRows.gather(self._data.test.features, order[part], self._data.device)
             yield part.start, self._model(rows.numeric, rows.categories)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, str]:
         return {"bottom model": describe(self._model)}
 
     def calibration_points(self) -> None:
-        """Only the active party has labels."""
+        """Return None: only the active party has labels."""
 
     def calibration(self) -> None:
-        """The active party's matter."""
+        """Return None: only the active party calibrates."""
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Tensor], HalfFacts]:
         strategy = self._strategy.state() if isinstance(self._strategy, EmbeddingStrategy) else {}
         average = self._average.state()
         return self._compute.state(strategy=strategy, average=average)
 
-    def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
         self._compute.load(tensors, facts)
         self._average.restore(tensors_of("average", tensors))
         if isinstance(self._strategy, EmbeddingStrategy):
@@ -226,7 +234,7 @@ class PassiveHalf:
 
 
 def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHalf:
-    """A new bottom model, ready to train."""
+    """Make a new bottom model, ready to train."""
     model = make_bottom(
         setup.model,
         numeric=setup.numeric,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.audit.view import Ranks, Rows
-    from florist.common.training.blocks import Wire
+    from florist.common.training.row_codec import RowCodec
     from florist.common.training.schedule import Schedule
     from florist.common.transport.messages import Control, Message
 
@@ -77,7 +77,12 @@ class Recorder:
     """Observes all messages of a run and keeps the rows that an audit needs."""
 
     def __init__(
-        self, schedule: Schedule, wire: Wire, followed: Flags, window: Window, first_step: int = 0
+        self,
+        schedule: Schedule,
+        wire: RowCodec,
+        followed: Flags,
+        window: Window,
+        first_step: int = 0,
     ) -> None:
         self._schedule = schedule
         self._wire = wire
@@ -136,7 +141,7 @@ class Recorder:
     def _decoded(self, kind: type[EmbeddingBlock | GradientBlock]) -> Rows:
         rows = np.concatenate(self._partial[kind].rows)
         block = kind(self._step, 0, rows.tobytes())
-        return self._wire.to_rows(block, self._step, 0, len(rows)).numpy()
+        return self._wire.decode_block(block, self._step, 0, len(rows)).numpy()
 
     def _begin(self, step: int, ranks: Ranks) -> None:
         self._step = step

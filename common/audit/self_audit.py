@@ -20,7 +20,7 @@ from florist.common.audit.findings import AuditRecord, Figures, Finding, excesse
 from florist.common.audit.kept_view import save_view
 from florist.common.audit.recorder import Recorder, Window
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
-from florist.common.training.blocks import Wire
+from florist.common.training.row_codec import RowCodec
 from florist.common.transport.observed import ObservedChannel
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class SelfAudit:
         self._own = run.data.train.membership.row_of_rank >= 0
         self._recorder = Recorder(
             run.schedule,
-            Wire(agreement.wire_type, agreement.cut_width),
+            RowCodec(agreement.wire_type, agreement.cut_width),
             followed,
             Window(settings.every, settings.rows, agreement.batch_size),
             run.first_step,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from florist.common.training.blocks import Wire
+    from florist.common.training.row_codec import RowCodec
     from florist.common.training.schedule import Schedule
     from florist.common.transport.recording import Record
 
@@ -158,7 +158,7 @@ def lengths(rows: npt.NDArray[np.floating]) -> Floats:
 
 
 def passive_view(
-    records: Iterable[Record], schedule: Schedule, wire: Wire, uids: Ranks
+    records: Iterable[Record], schedule: Schedule, wire: RowCodec, uids: Ranks
 ) -> PassiveView:
     """Build the view from the messages of a link, recorded on either side."""
     steps = [
@@ -171,7 +171,7 @@ def passive_view(
 def active_view(
     records: Iterable[Record],
     schedule: Schedule,
-    wire: Wire,
+    wire: RowCodec,
     uids: Ranks,
     labels: npt.NDArray[np.integer],
 ) -> ActiveView:
@@ -203,7 +203,9 @@ class _Exchange:
     gradients: Rows
 
 
-def _exchanges(records: Iterable[Record], schedule: Schedule, wire: Wire) -> Iterator[_Exchange]:
+def _exchanges(
+    records: Iterable[Record], schedule: Schedule, wire: RowCodec
+) -> Iterator[_Exchange]:
     """All complete steps, in order. Embeddings without a gradient are ignored."""
     sent: dict[tuple[int, int], Rows] = {}
     parts: list[tuple[Rows, Rows]] = []
@@ -225,6 +227,6 @@ def _exchanges(records: Iterable[Record], schedule: Schedule, wire: Wire) -> Ite
             yield _Exchange(epoch, ranks, embeddings, gradients)
 
 
-def _rows(block: EmbeddingBlock | GradientBlock, wire: Wire) -> Rows:
+def _rows(block: EmbeddingBlock | GradientBlock, wire: RowCodec) -> Rows:
     count = len(block.values) // wire.row_bytes
-    return wire.to_rows(block, block.step, block.start, count).numpy()
+    return wire.decode_block(block, block.step, block.start, count).numpy()

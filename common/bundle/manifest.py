@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.roles import RoleName
 from florist.common.settings.agreement import Agreement
-from florist.common.settings.section import Section
+from florist.common.settings.section import StrictModel
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import When
 
@@ -40,7 +40,7 @@ _VERIFIED_FILES = (WEIGHTS, f"{PREPROCESSING}/preprocessing.json")
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class CalibrationEntry(Section):
+class CalibrationEntry(StrictModel):
     """A calibration as the manifest stores it."""
 
     when: When
@@ -48,7 +48,7 @@ class CalibrationEntry(Section):
     b: tuple[float, ...]
 
 
-class BundleManifest(Section):
+class BundleManifest(StrictModel):
     """All of `model.json` except the two digests. Unknown keys are refused."""
 
     kind: Literal["florist bundle"] = "florist bundle"

@@ -1,4 +1,4 @@
-"""The base class of all configuration sections."""
+"""The base classes of configuration sections and of stored files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ _SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 _MAX_EXACT = 2.0**53
 
 
-class Section(BaseModel):
-    """A group of configuration keys. Unknown keys and values of the wrong type are rejected."""
+class StrictModel(BaseModel):
+    """A base class for files that FLORIST writes itself: unknown keys and wrong types are rejected.
+
+    Unlike `Section` it accepts JSON arrays as tuples, and JSON objects as dataclasses.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
     )
+
+
+class Section(StrictModel):
+    """A group of configuration keys. Unknown keys and values of the wrong type are rejected."""
 
     #: Keys that an earlier release named differently: old dotted path -> new dotted path. The
     #: loader reads this table of the class that a whole file is loaded into, not of its sections.

@@ -17,9 +17,9 @@ from florist.common.training.half_state import pack, unpack
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from florist.common.training.run_facts import HalfFacts
     from florist.common.training.models import ActiveModel, BottomModel
     from florist.common.training.optimisers import Optimisers
+    from florist.common.training.run_facts import HalfFacts
 
 Tensors = tuple["Tensor", ...]
 

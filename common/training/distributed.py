@@ -193,9 +193,7 @@ class DistributedPass:
 
     def backward_with_input_gradient(self, gradients: Tensors) -> Tensor:
         with self._backward(Command.BACKWARD_WITH_INPUT_GRADIENT, gradients) as own:
-            return self._replicas.gather(
-                self._local.backward_with_input_gradient(own), self._parts
-            )
+            return self._replicas.gather(self._local.backward_with_input_gradient(own), self._parts)
 
     @contextmanager
     def _backward(self, command: Command, gradients: Tensors) -> Iterator[Tensors]:

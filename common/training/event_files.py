@@ -32,7 +32,7 @@ class EventFiles:
         self._steps = self._epochs = 0
 
     def update(self, history: History) -> None:
-        """Write what is new in the history, and flush. A resumed run writes its earlier steps again."""
+        """Write and flush what is new in the history; a resumed run writes all its steps again."""
         for step in range(self._steps, len(history.losses)):
             self._writer.add_scalar("train/loss", history.losses[step], step)
         for epoch in history.epochs[self._epochs :]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def pack(
     model: nn.Module, optimisers: Optimisers, **further: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], HalfFacts]:
-    """Return all tensors, named `model.…`, `optimiser.…` or after a further group, and the facts."""
+    """Return the facts and all tensors, each named `<group>.<name>`."""
     optimiser_tensors, facts = optimisers.state()
     groups = {"model": model.state_dict(), "optimiser": optimiser_tensors, **further}
     tensors = {

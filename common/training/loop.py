@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from florist.common.core.errors import FloristError, Interrupted, PeerFailed, TransportError
-from florist.common.training.blocks import Diverged, all_finite
-from florist.common.training.checkpoint import Checkpoint
 from florist.common.training.feed import Feed
+from florist.common.training.row_codec import Diverged, all_finite
+from florist.common.training.run_checkpoints import RunCheckpoint
 from florist.common.training.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -141,14 +141,14 @@ def save(half: Half[Batch], run: Run, done: int) -> None:
     run.on_checkpoint(run.history)
 
 
-def _checkpoint(half: Half[Batch], run: Run, done: int) -> Checkpoint:
+def _checkpoint(half: Half[Batch], run: Run, done: int) -> RunCheckpoint:
     tensors, facts = half.state()
     if not all(map(all_finite, tensors.values())):
         raise Diverged(
             "training diverged (NaN or infinity in the weights); reduce optimiser.learning_rate on "
             "either side and start over"
         )
-    return Checkpoint(
+    return RunCheckpoint(
         step=done,
         tensors=tensors,
         facts=RunFacts(
@@ -157,5 +157,5 @@ def _checkpoint(half: Half[Batch], run: Run, done: int) -> Checkpoint:
             secret=run.draws.secret.hex(),
             history=run.history,
             identity=run.identity,
-        ).to_json(),
+        ),
     )

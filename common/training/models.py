@@ -159,7 +159,7 @@ class ActiveModel(nn.Module):
     def forward(
         self, embeddings: Tensor, numeric: Tensor | None = None, categories: Tensor | None = None
     ) -> Tensor:
-        """Return logits, shaped as those of `TopModel`; features are required iff there is a tower."""
+        """Return logits, shaped as those of `TopModel`; a tower requires the features."""
         if self.tower is None:
             logits: Tensor = self.top(embeddings)
         else:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 import torch
 
 from florist.common.settings.agreement import TrainingAgreement
-from florist.common.settings.section import Section
+from florist.common.settings.section import StrictModel
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.devices import enable_determinism
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from florist.common.training.models import ActiveModel, BottomModel
 
 
-class ReplicaSettings(Section):
+class ReplicaSettings(StrictModel):
     """All that a replica needs to start."""
 
     role: Literal["active", "passive"]
@@ -115,7 +115,7 @@ def device_of(rank: int, kind: str) -> torch.device:
     return torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
 
 
-class StateDescription(Section):
+class StateDescription(StrictModel):
     """What `LOAD` needs to allocate the tensors of a state: dtype and shape of each."""
 
     tensors: dict[str, tuple[str, list[int]]]

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from florist.common.training.checkpoint import CheckpointStore
+from florist.common.training.checkpoint import Checkpoint, CheckpointStore
+from florist.common.training.run_facts import RunFacts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from florist.common.training.checkpoint import Checkpoint
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunCheckpoint:
+    """The state of a run at one party after `step` steps."""
+
+    step: int
+    tensors: Mapping[str, Tensor] = field(repr=False)
+    facts: RunFacts = field(repr=False)
 
 
 class RunCheckpoints:
@@ -25,26 +37,31 @@ class RunCheckpoints:
         self._regular = CheckpointStore(directory, keep)
         self._interrupted = CheckpointStore(directory / "broken-off", 1)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: RunCheckpoint) -> None:
         """Save a regular checkpoint."""
-        self._regular.save(checkpoint)
+        self._regular.save(_to_stored(checkpoint))
         self._interrupted.clear()
 
-    def save_interrupted(self, checkpoint: Checkpoint) -> None:
+    def save_interrupted(self, checkpoint: RunCheckpoint) -> None:
         """Save a checkpoint of the step at which the run was interrupted here."""
         if checkpoint.step not in self._regular.steps():
-            self._interrupted.save(checkpoint)
+            self._interrupted.save(_to_stored(checkpoint))
 
     def steps(self) -> list[int]:
         """Return the steps of all complete checkpoints, ascending."""
         return sorted({*self._regular.steps(), *self._interrupted.steps()})
 
-    def load(self, step: int) -> Checkpoint:
+    def load(self, step: int) -> RunCheckpoint:
         """Read a checkpoint and verify all of it."""
         is_interrupted = step not in self._regular.steps() and step in self._interrupted.steps()
-        return (self._interrupted if is_interrupted else self._regular).load(step)
+        stored = (self._interrupted if is_interrupted else self._regular).load(step)
+        return RunCheckpoint(step, stored.tensors, RunFacts.from_json(stored.facts))
 
     def clear(self) -> None:
         """Delete all checkpoints: the run is complete or starts over."""
         self._regular.clear()
         self._interrupted.clear()
+
+
+def _to_stored(checkpoint: RunCheckpoint) -> Checkpoint:
+    return Checkpoint(checkpoint.step, checkpoint.tensors, checkpoint.facts.to_json())

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
-from florist.common.settings.section import Section
+from florist.common.settings.section import StrictModel
 from florist.common.training.history import History
 
 if TYPE_CHECKING:
-    from florist.common.training.checkpoint import Checkpoint
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class HalfFacts:
     optimiser: OptimiserFacts
 
 
-class RunFacts(Section):
+class RunFacts(StrictModel):
     """All that a run needs to resume, besides the tensors of its half."""
 
     half: HalfFacts
@@ -42,10 +42,11 @@ class RunFacts(Section):
     identity: dict[str, str]
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Self:
-        """Read the facts of a checkpoint."""
-        return cls.model_validate_json(json.dumps(dict(checkpoint.facts)))
+    def from_json(cls, values: Mapping[str, object]) -> Self:
+        """Read what `to_json` returned."""
+        # Through JSON, because strict validation accepts dataclasses as dictionaries only there.
+        return cls.model_validate_json(json.dumps(dict(values)))
 
     def to_json(self) -> dict[str, object]:
-        """Return the facts as a checkpoint stores them."""
+        """Return the facts as JSON values."""
         return self.model_dump(mode="json")

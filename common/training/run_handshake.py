@@ -86,7 +86,7 @@ def open_run(
     try:
         step = _common_step(ours, theirs)
     except ConfigurationError:
-        with suppress(FloristError):  # otherwise the peer would see us leave before it finds the cause
+        with suppress(FloristError):  # stay until the peer has found the cause as well
             channel.receive(NonceReveal)
         raise
     revealed = channel.receive(NonceReveal).nonce

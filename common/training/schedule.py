@@ -81,7 +81,9 @@ class Schedule:
         if len(self.seed) != NONCE_BYTES:
             raise ValueError(f"a seed has {NONCE_BYTES} bytes, not {len(self.seed)}")
         if self.union_size < 1 or self.batch_size < 1:
-            raise ValueError(f"{self.union_size} UIDs in batches of {self.batch_size}: both must be at least 1")
+            raise ValueError(
+                f"{self.union_size} UIDs in batches of {self.batch_size}: both must be at least 1"
+            )
         if not 0 <= self.epochs < 2**32:
             raise ValueError(f"the number of epochs {self.epochs} is not in 0 … 2^32 - 1")
 

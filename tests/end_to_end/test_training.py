@@ -605,7 +605,7 @@ def test_checkpoints_of_another_model_are_refused(half_done: Workspace, role: Ro
     assert ours is not None
     assert theirs is not None
     assert (ours.exit_code, theirs.exit_code) == (2, 5)
-    assert "another model" in str(ours)
+    assert "a different model" in str(ours)
     assert [steps_on_disk(half_done, role) for role in ROLES] == [[3, 6, 9], [3, 6, 9]]
 
 
@@ -621,7 +621,7 @@ def test_a_damaged_checkpoint_is_named(half_done: Workspace, role: RoleName) -> 
     assert end is not None
     assert end.exit_code == 2
     assert tensors.name in str(end)
-    assert "the run goes on from an earlier one" in str(end)
+    assert "the run resumes from an earlier one" in str(end)
 
 
 # --- what cannot be trained on ---

@@ -45,8 +45,8 @@ from florist.common.settings.audit import AuditSettings
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage, MemoryStorage
-from florist.common.training.blocks import Wire
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.run_handshake import open_run
 from florist.common.transport import codec, messages
 from florist.common.transport.in_memory import linked_pair
@@ -152,17 +152,17 @@ def _branches(data: bytes) -> object:
 
 
 def _block(data: bytes) -> object:
-    return Wire("float32", 4).to_rows(said([data]).receive(EmbeddingBlock), 3, 0, 2)
+    return RowCodec("float32", 4).decode_block(said([data]).receive(EmbeddingBlock), 3, 0, 2)
 
 
 def _test_block(data: bytes) -> object:
     block = said([data]).receive(messages.TestEmbeddingBlock)
-    return Wire("float32", 4).to_test_rows(block, 3, 0, 2)
+    return RowCodec("float32", 4).decode_test_block(block, 3, 0, 2)
 
 
 def _evaluation_block(data: bytes) -> object:
     block = said([data]).receive(EvaluationEmbeddingBlock)
-    return Wire("float32", 4).to_evaluation_rows(block, 0, 2)
+    return RowCodec("float32", 4).decode_evaluation_block(block, 0, 2)
 
 
 def _opening(data: bytes) -> object:

@@ -173,8 +173,8 @@ def test_where_nothing_was_learnt_both_begin_anew(active: Side, passive: Side) -
         (resuming(3, 6), resuming(3, 6, seed=ANOTHER_SEED), "checkpoints"),
         (resuming(0), resuming(3, 6, seed=ANOTHER_SEED), "checkpoints"),
         (resuming(0), resuming(0, seed=ANOTHER_SEED), "checkpoints"),
-        (Side(), Side(union=bytes(32)), "alignments of different runs"),
-        (resuming(3), replace(resuming(3), union=bytes(32)), "alignments of different runs"),
+        (Side(), Side(union=bytes(32)), "alignments are of different runs"),
+        (resuming(3), replace(resuming(3), union=bytes(32)), "alignments are of different runs"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_on_both_sides(

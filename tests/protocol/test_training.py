@@ -22,7 +22,7 @@ from florist.common.settings.agreement import (
 )
 from florist.common.settings.training import Model, Optimiser
 from florist.common.synthetic.features import FeaSampling
-from florist.common.training.blocks import Diverged
+from florist.common.training.row_codec import Diverged
 from florist.common.transport import messages
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair

@@ -134,7 +134,7 @@ def test_all_questions_and_answers_have_one_size(
     people = people_of(featured, "passive")
     sizes = set()
     for group in range(len(people.groups)):
-        embeddings = client._wire.to_data(served.embeddings(group))
+        embeddings = client._wire.encode(served.embeddings(group))
         reply = client._connection.predict(PredictionRequest(embeddings, group))
         sizes.add((len(embeddings), len(reply.probabilities)))
     assert sizes == {(SIZE * 8 * 4, SIZE * 4)}
@@ -153,7 +153,7 @@ def test_the_time_of_an_answer_does_not_depend_on_membership(
     served = client._by_id
     assert served is not None
     requests = {
-        group: PredictionRequest(client._wire.to_data(served.embeddings(group)), group)
+        group: PredictionRequest(client._wire.encode(served.embeddings(group)), group)
         for group in (most, fewest)
     }
     took: dict[int, list[float]] = {most: [], fewest: []}

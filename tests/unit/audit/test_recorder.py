@@ -11,7 +11,8 @@ import torch
 
 from florist.common.audit.recorder import Recorder, Sighting, Window, merged
 from florist.common.audit.view import PassiveView, passive_view
-from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.micro_batches import micro_batches
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
 from florist.common.transport import messages as transport_messages
 from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock, Heartbeat
@@ -32,12 +33,12 @@ SCHEDULE = Schedule(bytes(32), UNION, batch_size=10, epochs=EPOCHS)
 NO_WINDOW = Window(every=0, rows=100, batch_size=10)
 
 
-def messages(wire: Wire, schedule: Schedule = SCHEDULE) -> list[Message]:
+def messages(wire: RowCodec, schedule: Schedule = SCHEDULE) -> list[Message]:
     """A whole run, with test people after each epoch, in the order of a window of two parts."""
     random = torch.Generator().manual_seed(1)
 
     def rows(count: int) -> bytes:
-        return bytes(wire.to_data(torch.randn(count, WIDTH, generator=random)))
+        return bytes(wire.encode(torch.randn(count, WIDTH, generator=random)))
 
     found: list[Message] = []
     for step in range(schedule.steps):
@@ -56,13 +57,13 @@ def messages(wire: Wire, schedule: Schedule = SCHEDULE) -> list[Message]:
     return found
 
 
-def all_of_it(wire: Wire, schedule: Schedule = SCHEDULE) -> PassiveView:
+def all_of_it(wire: RowCodec, schedule: Schedule = SCHEDULE) -> PassiveView:
     records = [Record("training", Direction.SENT, m) for m in messages(wire, schedule)]
     return passive_view(records, schedule, wire, np.arange(UNION))
 
 
 def recorded(
-    wire: Wire, followed: Flags, window: Window = NO_WINDOW, schedule: Schedule = SCHEDULE
+    wire: RowCodec, followed: Flags, window: Window = NO_WINDOW, schedule: Schedule = SCHEDULE
 ) -> Recorder:
     recorder = Recorder(schedule, wire, followed, window)
     for message in messages(wire, schedule):
@@ -86,7 +87,7 @@ def assert_same(found: list[Sighting], whole: PassiveView, chosen: Flags) -> Non
 @pytest.mark.parametrize("every", [0, 4])
 def test_who_is_followed_is_kept_in_all_epochs(wire_type: WireType, every: int) -> None:
     """Whatever else is kept for the last batches."""
-    wire = Wire(wire_type, WIDTH)
+    wire = RowCodec(wire_type, WIDTH)
     window = Window(every, rows=15, batch_size=10)
     whole = all_of_it(wire)
     assert len(whole.steps) == SCHEDULE.steps
@@ -97,7 +98,7 @@ def test_who_is_followed_is_kept_in_all_epochs(wire_type: WireType, every: int) 
 
 @pytest.mark.parametrize(("rows", "expected"), [(100, 4), (25, 2), (10, 1), (6, 1)])
 def test_the_last_batches_are_whole_up_to_a_number_of_rows(rows: int, expected: int) -> None:
-    wire = Wire("float32", WIDTH)
+    wire = RowCodec("float32", WIDTH)
     some = np.arange(UNION) < 5
     recorder = Recorder(SCHEDULE, wire, some, Window(4, rows, batch_size=10))
     whole = all_of_it(wire).steps
@@ -127,13 +128,13 @@ def test_a_window_ends_with_each_audit(every: int, rows: int) -> None:
 def test_one_batch_per_epoch_is_not_taken_for_test_people() -> None:
     """Their blocks then have the number of the step before."""
     schedule = Schedule(bytes(32), UNION, batch_size=UNION, epochs=4)
-    wire = Wire("float32", WIDTH)
+    wire = RowCodec("float32", WIDTH)
     recorder = recorded(wire, EVERYONE, schedule=schedule)
     assert_same(recorder.followed(), all_of_it(wire, schedule), EVERYONE)
 
 
 def test_a_resumed_run_is_kept_from_its_first_step_on() -> None:
-    wire = Wire("float32", WIDTH)
+    wire = RowCodec("float32", WIDTH)
     recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, first_step=7)
     for message in messages(wire):
         recorder.see(message)
@@ -144,7 +145,7 @@ def test_a_resumed_run_is_kept_from_its_first_step_on() -> None:
 
 
 def test_what_does_not_fit_is_left_to_others_to_refuse() -> None:
-    wire = Wire("float32", WIDTH)
+    wire = RowCodec("float32", WIDTH)
     recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW)
     for message in messages(wire):
         if isinstance(message, GradientBlock):
@@ -162,7 +163,7 @@ def test_what_does_not_fit_is_left_to_others_to_refuse() -> None:
 
 
 def test_what_is_sent_may_be_overwritten() -> None:
-    wire = Wire("float32", WIDTH)
+    wire = RowCodec("float32", WIDTH)
     recorder = Recorder(SCHEDULE, wire, EVERYONE, Window(3, 100, 10))
     for message in messages(wire):
         if isinstance(message, EmbeddingBlock | GradientBlock):

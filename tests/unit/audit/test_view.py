@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from florist.common.audit.view import active_view, lengths, passive_view, quantiles
-from florist.common.training.blocks import Wire, micro_batches
+from florist.common.training.micro_batches import micro_batches
+from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
 from florist.common.transport import messages
 from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
@@ -32,7 +33,7 @@ def rows_of(step: int, sign: int) -> torch.Tensor:
     return sign * (step + torch.arange(size * WIDTH, dtype=torch.float32)).reshape(size, WIDTH)
 
 
-def recorded(wire: Wire) -> list[Record]:
+def recorded(wire: RowCodec) -> list[Record]:
     """A run with test people after each epoch, that breaks off within its last step."""
     records = []
 
@@ -43,19 +44,19 @@ def recorded(wire: Wire) -> list[Record]:
         embeddings, gradients = rows_of(step, 1), rows_of(step, -1)
         parts = list(micro_batches(len(embeddings), MICRO_BATCH))
         for part in parts:
-            add(EmbeddingBlock(step, part.start, wire.to_data(embeddings[part])))
+            add(EmbeddingBlock(step, part.start, wire.encode(embeddings[part])))
         for part in parts if step < SCHEDULE.steps - 1 else []:
-            add(GradientBlock(step, part.start, wire.to_data(gradients[part])))
+            add(GradientBlock(step, part.start, wire.encode(gradients[part])))
         if (step + 1) % SCHEDULE.steps_per_epoch == 0:
             epoch = step // SCHEDULE.steps_per_epoch
-            add(messages.TestEmbeddingBlock(epoch, 0, wire.to_data(torch.full((2, WIDTH), 7.0))))
+            add(messages.TestEmbeddingBlock(epoch, 0, wire.encode(torch.full((2, WIDTH), 7.0))))
             add(EpochSummary(epoch, 0.5))
     return records
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])
 def test_views_hold_every_complete_step(wire_type: WireType) -> None:
-    wire = Wire(wire_type, WIDTH)
+    wire = RowCodec(wire_type, WIDTH)
     uids = np.array([1, 4, 22])
     ours = passive_view(recorded(wire), SCHEDULE, wire, uids)
     theirs = active_view(recorded(wire), SCHEDULE, wire, uids, np.array([1, 0, 1]))
@@ -75,7 +76,7 @@ def test_views_hold_every_complete_step(wire_type: WireType) -> None:
 
 
 def test_epochs_come_one_after_the_other() -> None:
-    wire = Wire("float32", WIDTH)
+    wire = RowCodec("float32", WIDTH)
     view = passive_view(recorded(wire), SCHEDULE, wire, np.arange(23))
     assert [[step.epoch for step in steps] for steps in view.epochs()] == [[0, 0, 0], [1, 1]]
 

@@ -339,7 +339,9 @@ def test_losses_that_are_not_finite_are_counted_but_not_plotted() -> None:
 
 def test_small_bins_are_not_shown() -> None:
     points = CalibrationPoints(
-        np.array([0.1234, 0.5, np.nan]), np.array([1.0, 0.5, np.nan]), np.array([MIN_BIN_ROWS - 1, 50, 0])
+        np.array([0.1234, 0.5, np.nan]),
+        np.array([1.0, 0.5, np.nan]),
+        np.array([MIN_BIN_ROWS - 1, 50, 0]),
     )
     text = render(replace(ACTIVE, calibration=points))
     assert "Calibration" in Page(text).headings

@@ -37,20 +37,20 @@ def slow_mean(along: list[torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("steps", [1, 2, 7, 60])
 def test_the_mean_is_the_slow_one(steps: int) -> None:
     model, along = nn.Linear(2, 3), models(steps)
-    averaged(model, along).take()
+    averaged(model, along).apply()
     torch.testing.assert_close(model.weight.data, slow_mean(along))
 
 
 def test_shares_add_up_to_one() -> None:
     model = nn.Linear(2, 3)
-    averaged(model, [torch.full((3, 2), 5.0)] * 40).take()
+    averaged(model, [torch.full((3, 2), 5.0)] * 40).apply()
     torch.testing.assert_close(model.weight.data, torch.full((3, 2), 5.0))
 
 
 def test_most_of_it_is_the_last_tenth() -> None:
     model = nn.Linear(2, 3)
     along = [torch.zeros(3, 2)] * 900 + [torch.ones(3, 2)] * 100
-    averaged(model, along).take()
+    averaged(model, along).apply()
     assert 0.55 < float(model.weight.data[0, 0]) < 0.75
 
 
@@ -72,7 +72,7 @@ def test_own_weights_come_back_after_a_failure() -> None:
 def test_a_resumed_mean_is_the_same_to_the_last_bit() -> None:
     along = models(30)
     model, whole = nn.Linear(2, 3), nn.Linear(2, 3)
-    averaged(whole, along).take()
+    averaged(whole, along).apply()
     first = averaged(model, along[:13])
     kept = {name: value.clone() for name, value in first.state().items()}
     second = WeightAverage(model, on=True)
@@ -80,7 +80,7 @@ def test_a_resumed_mean_is_the_same_to_the_last_bit() -> None:
     for weights in along[13:]:
         model.weight.data.copy_(weights)
         second.update()
-    second.take()
+    second.apply()
     assert torch.equal(model.weight.data, whole.weight.data)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser, OptimiserName
@@ -14,6 +15,7 @@ from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.half_state import pack, tensors_of, unpack
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.run_facts import HalfFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,16 +59,17 @@ def test_a_half_goes_on_to_the_last_bit(
     train(stopped, range(stop))
     tensors, facts = pack(*stopped)
     store = CheckpointStore(tmp_path, keep=1)
-    store.save(Checkpoint(stop, tensors, facts))
+    store.save(Checkpoint(stop, tensors, asdict(facts)))
     loaded = store.load(stop)
 
     another = make_half(name, sparse=sparse, seed=1)
     train(another, range(10, 13))
-    unpack(dict(loaded.tensors), dict(loaded.facts), *another)
+    loaded_facts = TypeAdapter(HalfFacts).validate_python(loaded.facts)
+    unpack(dict(loaded.tensors), loaded_facts, *another)
     train(another, range(stop, 6))
     expected, expected_facts = pack(*undisturbed)
     found, found_facts = pack(*another)
-    assert found_facts == expected_facts == json.loads(json.dumps(expected_facts))
+    assert found_facts == expected_facts
     assert found.keys() == expected.keys()
     for key, tensor in expected.items():
         assert torch.equal(found[key], tensor), key
@@ -88,12 +91,12 @@ def test_another_model_or_optimiser_is_refused(further: dict[str, object]) -> No
     half = make_half()
     train(half, range(2))
     another = make_half(**further)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match=r"checkpoint is of another (model|optimiser)"):
+    with pytest.raises(ConfigurationError, match=r"checkpoint is of a different (model|optimiser)"):
         unpack(*pack(*half), *another)
 
 
 def test_a_half_without_all_of_its_weights_is_refused() -> None:
     tensors, facts = pack(*make_half())
     del tensors["model.layers.0.bias"]
-    with pytest.raises(ConfigurationError, match="another model"):
+    with pytest.raises(ConfigurationError, match="a different model"):
         unpack(tensors, facts, *make_half())

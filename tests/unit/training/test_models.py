@@ -130,7 +130,7 @@ def test_the_paper_s_network() -> None:
 
 
 def test_the_passive_half_must_end_at_the_agreed_cut() -> None:
-    with pytest.raises(ConfigurationError, match=r"model\.hidden .* last number 64"):
+    with pytest.raises(ConfigurationError, match=r"model\.hidden .* last number to 64"):
         make_bottom(Model(), numeric=1, cardinalities=[], cut_width=64, device=CPU, seed=0)
 
 

@@ -13,6 +13,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser, OptimiserName
 from florist.common.training.models import ActiveModel, FeatureTower, TopModel
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.run_facts import OptimiserFacts
 
 RULES = [
     Optimiser(name="adam", learning_rate=0.01),
@@ -190,7 +191,7 @@ def test_state_is_named_after_parameters() -> None:
     assert optimisers.state()[0] == {}
     train(model, optimisers, batches(1))
     tensors, facts = optimisers.state()
-    assert facts == {"name": "adam", "sparse": ["tower.table.weight"]}
+    assert facts == OptimiserFacts("adam", ["tower.table.weight"])
     assert set(tensors) == {
         f"{name}/{key}" for name in model.state_dict() for key in ("step", "exp_avg", "exp_avg_sq")
     }
@@ -223,7 +224,7 @@ def test_a_state_of_another_training_is_refused(there: Optimiser, shape: dict[st
     here = Optimisers(model, Optimiser())
     train(model, here, batches(1))
     kept = {name: value.clone() for name, value in here.state()[0].items()}
-    with pytest.raises(ConfigurationError, match=r"the checkpoint is of another .* train anew"):
+    with pytest.raises(ConfigurationError, match=r"the checkpoint is of a different .* start over"):
         here.load(*optimisers.state())
     assert all(torch.equal(value, kept[name]) for name, value in here.state()[0].items())
 

@@ -1,4 +1,4 @@
-"""Where a run broke off is kept beside the checkpoints that both parties make."""
+"""The checkpoint of an interrupted step is stored beside the regular checkpoints."""
 
 from __future__ import annotations
 
@@ -6,18 +6,42 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from florist.common.training.checkpoint import Checkpoint
-from florist.common.training.run_checkpoints import RunCheckpoints
+from florist.common.training.history import EpochFigures, History
+from florist.common.training.run_checkpoints import RunCheckpoint, RunCheckpoints
+from florist.common.training.run_facts import HalfFacts, OptimiserFacts, RunFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def checkpoint(step: int, value: int = 0) -> Checkpoint:
-    return Checkpoint(step, {"x": torch.tensor([step])}, {"value": value})
+def facts(secret: str = "") -> RunFacts:
+    return RunFacts(
+        half=HalfFacts(OptimiserFacts("adam", ["table.weight"])),
+        seed="ab" * 32,
+        secret=secret,
+        history=History([0.1, 1 / 3], [EpochFigures(0, 0.5, auc=0.75)], 1.5, 0.25, 0.125, 64),
+        identity={"union": "cd" * 32},
+    )
 
 
-def test_breaking_off_again_and_again_displaces_nothing(tmp_path: Path) -> None:
+def checkpoint(step: int, secret: str = "") -> RunCheckpoint:
+    return RunCheckpoint(step, {"x": torch.tensor([step])}, facts(secret))
+
+
+def test_facts_are_loaded_as_saved(tmp_path: Path) -> None:
+    store = RunCheckpoints(tmp_path, keep=2)
+    store.save(checkpoint(3))
+    assert store.load(3).facts == facts()
+
+
+def test_facts_do_not_show_their_secrets() -> None:
+    text = repr(facts(secret="hidden"))
+    assert "hidden" not in text
+    assert "abab" not in text
+    assert repr(checkpoint(3)) == "RunCheckpoint(step=3)"
+
+
+def test_repeated_interruptions_replace_no_regular_checkpoint(tmp_path: Path) -> None:
     store = RunCheckpoints(tmp_path, keep=2)
     for step in (3, 6, 9):
         store.save(checkpoint(step))
@@ -27,7 +51,7 @@ def test_breaking_off_again_and_again_displaces_nothing(tmp_path: Path) -> None:
         assert int(store.load(step).tensors["x"]) == step
 
 
-def test_the_next_one_that_both_make_ends_it(tmp_path: Path) -> None:
+def test_the_next_regular_checkpoint_deletes_the_interrupted_one(tmp_path: Path) -> None:
     store = RunCheckpoints(tmp_path, keep=2)
     store.save(checkpoint(3))
     store.save_interrupted(checkpoint(5))
@@ -35,14 +59,14 @@ def test_the_next_one_that_both_make_ends_it(tmp_path: Path) -> None:
     assert store.steps() == [3, 6]
 
 
-def test_one_that_both_make_is_not_made_twice(tmp_path: Path) -> None:
+def test_a_regular_checkpoint_of_the_interrupted_step_is_kept(tmp_path: Path) -> None:
     store = RunCheckpoints(tmp_path, keep=2)
-    store.save(checkpoint(3, value=1))
-    store.save_interrupted(checkpoint(3, value=2))
-    assert store.load(3).facts["value"] == 1
+    store.save(checkpoint(3, secret="1"))
+    store.save_interrupted(checkpoint(3, secret="2"))
+    assert store.load(3).facts.secret == "1"
 
 
-def test_all_are_cleared(tmp_path: Path) -> None:
+def test_clear_deletes_all_checkpoints(tmp_path: Path) -> None:
     store = RunCheckpoints(tmp_path, keep=2)
     store.save(checkpoint(3))
     store.save_interrupted(checkpoint(4))

@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError, PeerError, ProtocolViolation
 from florist.common.settings.agreement import TrainingAgreement
-from florist.common.training.blocks import (
-    Diverged,
-    Wire,
-    check_block_size,
-    micro_batches,
-    pipelined,
-)
+from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
+from florist.common.training.row_codec import Diverged, RowCodec, check_block_size
 from florist.common.transport import messages
 from florist.common.transport.codec import encode
 from florist.common.transport.messages import MAX_MESSAGE_BYTES, EmbeddingBlock, GradientBlock
@@ -41,27 +36,27 @@ def some_rows(count: int = 7) -> torch.Tensor:
 @every_type
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_rows_arrive_as_the_agreed_type_rounds_them(wire_type: WireType, count: int) -> None:
-    wire, rows = Wire(wire_type, WIDTH), some_rows(count)
-    values = wire.to_data(rows)
+    wire, rows = RowCodec(wire_type, WIDTH), some_rows(count)
+    values = wire.encode(rows)
     assert len(values) == count * wire.row_bytes == count * WIDTH * TYPES[wire_type].itemsize
-    arrived = wire.to_rows(EmbeddingBlock(3, 40, values), step=3, start=40, count=count)
+    arrived = wire.decode_block(EmbeddingBlock(3, 40, values), step=3, start=40, count=count)
     assert arrived.dtype == torch.float32
     assert torch.equal(arrived, rows.to(TYPES[wire_type]).to(torch.float32))
 
 
 def test_float32_arrives_exactly_and_little_endian() -> None:
     """Also from a tensor that lies in memory by columns, or needs a gradient."""
-    wire, rows = Wire("float32", WIDTH), some_rows()
-    assert wire.to_data(rows) == rows.numpy().astype("<f4").tobytes()
-    assert wire.to_data(rows.T.contiguous().T) == wire.to_data(rows)
-    assert wire.to_data(rows.clone().requires_grad_()) == wire.to_data(rows)
+    wire, rows = RowCodec("float32", WIDTH), some_rows()
+    assert wire.encode(rows) == rows.numpy().astype("<f4").tobytes()
+    assert wire.encode(rows.T.contiguous().T) == wire.encode(rows)
+    assert wire.encode(rows.clone().requires_grad_()) == wire.encode(rows)
 
 
 def test_arrived_rows_can_be_trained_on() -> None:
-    wire = Wire("float32", WIDTH)
-    values = wire.to_data(some_rows())
-    wire.to_rows(GradientBlock(0, 0, values), 0, 0, 7).add_(1)
-    assert values == wire.to_data(some_rows())
+    wire = RowCodec("float32", WIDTH)
+    values = wire.encode(some_rows())
+    wire.decode_block(GradientBlock(0, 0, values), 0, 0, 7).add_(1)
+    assert values == wire.encode(some_rows())
 
 
 @every_type
@@ -78,38 +73,38 @@ def test_arrived_rows_can_be_trained_on() -> None:
 def test_a_block_must_be_the_one_asked_for(
     wire_type: WireType, step: int, start: int, count: int, says: str
 ) -> None:
-    wire = Wire(wire_type, WIDTH)
-    block = EmbeddingBlock(3, 40, wire.to_data(some_rows()))
+    wire = RowCodec(wire_type, WIDTH)
+    block = EmbeddingBlock(3, 40, wire.encode(some_rows()))
     with pytest.raises(ProtocolViolation, match=says):
-        wire.to_rows(block, step, start, count)
+        wire.decode_block(block, step, start, count)
 
 
 def test_blocks_of_the_test_table_are_checked_against_the_epoch() -> None:
-    wire = Wire("float32", WIDTH)
-    block = messages.TestEmbeddingBlock(3, 40, wire.to_data(some_rows()))
-    assert torch.equal(wire.to_test_rows(block, 3, 40, 7), some_rows())
+    wire = RowCodec("float32", WIDTH)
+    block = messages.TestEmbeddingBlock(3, 40, wire.encode(some_rows()))
+    assert torch.equal(wire.decode_test_block(block, 3, 40, 7), some_rows())
     for epoch, start in ((2, 40), (3, 0)):
         with pytest.raises(ProtocolViolation, match=f"instead of the test of epoch {epoch}, row"):
-            wire.to_test_rows(block, epoch, start, 7)
+            wire.decode_test_block(block, epoch, start, 7)
     with pytest.raises(ProtocolViolation, match="instead of 8 rows"):
-        wire.to_test_rows(block, 3, 40, 8)
+        wire.decode_test_block(block, 3, 40, 8)
 
 
 def test_blocks_of_an_evaluation_are_checked_against_the_rank() -> None:
-    wire = Wire("float32", WIDTH)
-    block = messages.EvaluationEmbeddingBlock(40, wire.to_data(some_rows()))
-    assert torch.equal(wire.to_evaluation_rows(block, 40, 7), some_rows())
+    wire = RowCodec("float32", WIDTH)
+    block = messages.EvaluationEmbeddingBlock(40, wire.encode(some_rows()))
+    assert torch.equal(wire.decode_evaluation_block(block, 40, 7), some_rows())
     with pytest.raises(ProtocolViolation, match="row 40, instead of the evaluation, row 0"):
-        wire.to_evaluation_rows(block, 0, 7)
+        wire.decode_evaluation_block(block, 0, 7)
     with pytest.raises(ProtocolViolation, match="instead of 8 rows"):
-        wire.to_evaluation_rows(block, 40, 8)
+        wire.decode_evaluation_block(block, 40, 8)
 
 
 @given(st.binary(max_size=80))
 def test_no_bytes_of_a_peer_give_anything_but_numbers(values: bytes) -> None:
     for wire_type in TYPES:
         try:
-            rows = Wire(wire_type, 2).to_rows(EmbeddingBlock(0, 0, values), 0, 0, 5)
+            rows = RowCodec(wire_type, 2).decode_block(EmbeddingBlock(0, 0, values), 0, 0, 5)
         except ProtocolViolation:
             continue
         assert rows.shape == (5, 2)
@@ -123,7 +118,7 @@ def test_a_value_that_is_no_number_is_refused(wire_type: WireType, value: float)
     rows[6, 4] = value
     values = rows.to(TYPES[wire_type]).view(torch.uint8).numpy().tobytes()
     with pytest.raises(ProtocolViolation, match="NaN or infinity"):
-        Wire(wire_type, WIDTH).to_rows(GradientBlock(0, 0, values), 0, 0, 7)
+        RowCodec(wire_type, WIDTH).decode_block(GradientBlock(0, 0, values), 0, 0, 7)
 
 
 @every_type
@@ -132,12 +127,12 @@ def test_what_diverged_is_not_sent(wire_type: WireType, value: float) -> None:
     """The sender's fault, and so not called the peer's; 3.4e38 fits into float32 alone."""
     rows = some_rows()
     rows[0, 0] = value
-    wire = Wire(wire_type, WIDTH)
+    wire = RowCodec(wire_type, WIDTH)
     if value == 3.4e38 and wire_type == "float32":
-        assert wire.to_data(rows)
+        assert wire.encode(rows)
         return
     with pytest.raises(Diverged, match=rf"{wire_type}.*learning_rate") as caught:
-        wire.to_data(rows)
+        wire.encode(rows)
     assert not isinstance(caught.value, PeerError)
     assert caught.value.for_peer == str(caught.value)
 
@@ -146,7 +141,7 @@ def test_what_diverged_is_not_sent(wire_type: WireType, value: float) -> None:
     ("wire_type", "cut_width"), [("float32", 1), ("float32", 128), ("float16", 1000)]
 )
 def test_the_largest_block_allowed_fits_into_a_message(wire_type: WireType, cut_width: int) -> None:
-    row_bytes = Wire(wire_type, cut_width).row_bytes
+    row_bytes = RowCodec(wire_type, cut_width).row_bytes
     largest = (MAX_MESSAGE_BYTES - 64) // row_bytes
     values = {"cut_width": cut_width, "wire_type": wire_type, "batch_size": 10_000_000}
     check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest}))
@@ -179,7 +174,7 @@ def test_micro_batches_are_all_rows_in_their_order(rows: int, size: int) -> None
 
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_a_pipeline_fills_and_drains_by_smaller_parts(rows: int, size: int) -> None:
-    parts = [range(rows)[part] for part in pipelined(rows, size)]
+    parts = [range(rows)[part] for part in pipelined_micro_batches(rows, size)]
     assert [row for part in parts for row in part] == list(range(rows))
     assert all(0 < len(part) <= size for part in parts)
     if rows > size > 1:
