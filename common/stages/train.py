@@ -24,10 +24,10 @@ from florist.common.stages.training_session import (
 )
 from florist.common.stages.training_tables import PreparedTables, prepare_tables
 from florist.common.synthetic.labels import label_strategy
-from florist.common.training.row_codec import check_block_size
 from florist.common.training.event_files import EventFiles
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of
+from florist.common.training.row_codec import check_block_size
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.run_handshake import run_id
 

@@ -102,11 +102,7 @@ def train_with_peer(
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
         log.info("resuming from step %d", opened.first_step)
-<<<<<<< HEAD
-        draws = SecretDraws(bytes.fromhex(checkpoint.facts["secret"]))
-=======
         draws = SecretDraws(bytes.fromhex(checkpoint.facts.secret))
->>>>>>> c8049bd (Training in plain English: row codec, micro-batches, typed checkpoint facts; stored files have a strict base class of their own)
     schedule = Schedule(
         opened.seed,
         half_setup.data.train.sizes.union,
@@ -141,13 +137,8 @@ def train_with_peer(
     if checkpoint is None:
         run_setup.store.clear()
     else:
-<<<<<<< HEAD
-        half.load(dict(checkpoint.tensors), checkpoint.facts["half"])
-    with closing(half), keep_freed_memory(), progress.step("training") as step:
-=======
         half.load(dict(checkpoint.tensors), checkpoint.facts.half)
-    with closing(half), freed_memory.kept(), progress.step("training") as step:
->>>>>>> c8049bd (Training in plain English: row codec, micro-batches, typed checkpoint facts; stored files have a strict base class of their own)
+    with closing(half), keep_freed_memory(), progress.step("training") as step:
         train(half, run, opened.first_step, step)
     return Trained(half, run, record)
 
@@ -165,12 +156,7 @@ def find_resumable(setup: RunSetup) -> ResumableRun | None:
     for what, ours in setup.identity.items():
         if newest.facts.identity.get(what) != ours:
             raise ConfigurationError(
-<<<<<<< HEAD
                 f"the checkpoints in {setup.store.directory} belong to another {what}; "
                 "restore it, or start over with --force"
-=======
-                f"the checkpoints in {setup.store.directory} are of a different {what}; restore "
-                "it, or start over with --force"
->>>>>>> c8049bd (Training in plain English: row codec, micro-batches, typed checkpoint facts; stored files have a strict base class of their own)
             )
     return ResumableRun(bytes.fromhex(newest.facts.seed), steps)

@@ -15,7 +15,7 @@ from florist.common.data.scan_table import scan_table
 from florist.common.psu.alignment import Sizes
 from florist.common.storage.files import FolderStorage
 from florist.common.synthetic.membership import Membership
-from florist.common.training.devices import deterministic, pick_device, set_threads
+from florist.common.training.devices import enable_determinism, pick_device, set_threads
 from florist.common.training.training_data import TrainingData, TrainingTable
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepa
     set_threads(config.training.threads, config.training.processes)
     device = pick_device(config.training.device, config.training.processes)
     if device.type == "cpu":
-        deterministic()  # a resumed run ends with bit-for-bit the same weights
+        enable_determinism()  # a resumed run ends with bit-for-bit the same weights
     log.info("%s rows, %r, device %s", f"{summary.rows:,}", preprocessing, device)
     _warn_of_few_steps(agreement, summary.union_size)
     return PreparedTables(

@@ -561,7 +561,7 @@ def test_one_side_alone_cannot_begin_anew(half_done: Workspace, resuming: RoleNa
     for end in Pair(half_done, options=options).run().values():
         assert end is not None
         assert end.exit_code == 2
-        assert "both with --force" in str(end)
+        assert "on both sides with --force" in str(end)
     assert steps_on_disk(half_done, resuming) == [3, 6, 9]
 
 

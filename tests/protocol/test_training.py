@@ -452,10 +452,10 @@ BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
 }
 BAD_SUMMARIES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
-    "of-another-epoch": (lambda s: [replace(s, epoch=s.epoch + 1)], "of epoch 0"),
-    "without-a-loss": (lambda s: [replace(s, loss=math.nan)], "no numbers"),
-    "with-an-infinite-figure": (lambda s: [replace(s, ace=math.inf)], "no numbers"),
-    "without-a-test": (lambda s: [EpochSummary(s.epoch, s.loss)], "of epoch 0"),
+    "of-another-epoch": (lambda s: [replace(s, epoch=s.epoch + 1)], "not for epoch 0"),
+    "without-a-loss": (lambda s: [replace(s, loss=math.nan)], "NaN or infinity"),
+    "with-an-infinite-figure": (lambda s: [replace(s, ace=math.inf)], "NaN or infinity"),
+    "without-a-test": (lambda s: [EpochSummary(s.epoch, s.loss)], "not for epoch 0"),
     "repeated": (lambda s: [s, s], "EpochSummary"),
     "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
 }
