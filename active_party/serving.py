@@ -17,8 +17,8 @@ from florist.common.serving.serving_handshake import check_offers, make_offer, m
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.stages.observe import NOBODY
-from florist.common.training.row_codec import RowCodec, all_finite
 from florist.common.training.devices import pick_device, set_threads
+from florist.common.training.row_codec import RowCodec, all_finite
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import PredictionReply, ServingTerms
 from florist.common.transport.refusal import RefusalReason, RequestRefused
