@@ -96,7 +96,7 @@ class Branch:
             journal.begin(order.token, b"", order.peer_size)
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
-        journal.storage.require(disk_needed(width, *sizes, limit, partitions=order.count))
+        journal.storage.require_space(disk_needed(width, *sizes, limit, partitions=order.count))
         attempt = _BranchAttempt(order, journal, list(members))
         if not order.has_ids:
             rows = share(order.size, order.number, order.count)

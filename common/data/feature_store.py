@@ -49,7 +49,7 @@ class FeatureStore:
         if size <= self.memory:
             self.memory -= size
             return in_memory(table)
-        self.storage.require(size)
+        self.storage.require_space(size)
         log.info("%s: storing %.1f GB of features on disk", table.source, size / 1e9)
         return self._in_files(table.encoded(), table.rows, *sizes)
 

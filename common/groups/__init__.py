@@ -1,4 +1,4 @@
-"""The groups in which IDs are encrypted. `make_group` is the way in."""
+"""The groups in which IDs are encrypted; `make_group` creates one."""
 
 from __future__ import annotations
 

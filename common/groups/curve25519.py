@@ -1,4 +1,4 @@
-"""Curve25519 by its u-coordinates: the numbers, the clamped form of exponents, membership."""
+"""Curve25519 by u-coordinates: constants, clamped exponents and validation of points."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Exponent
     from florist.common.groups.parallel import Threads
 
-#: Bytes of a u-coordinate: RFC 7748's little-endian encoding.
+#: Number of bytes of a u-coordinate, in the little-endian encoding of RFC 7748.
 WIDTH = 32
 PRIME = 2**255 - 19
 #: v² = u³ + A·u² + u
@@ -26,8 +26,8 @@ A = 486662
 ORDER = 2**252 + 27742317777372353535851937790883648493
 _INVERSE_OF_8 = pow(8, -1, ORDER)
 
-#: The u-coordinates on the curve that a multiple of 8 turns into the neutral element.
-#: The points have order 2, 4, 8 and 8.
+#: The u-coordinates on the curve whose multiples by 8 are the neutral element. The points have
+#: order 2, 4, 8 and 8.
 LOW_ORDER = (
     0,
     1,
@@ -35,41 +35,43 @@ LOW_ORDER = (
     39382357235489614581723060781553021112529911719440698176882885853963445705823,
 )
 
-#: Below this many points, testing each one is as fast: the end of a batch has a fixed cost.
+#: For fewer points, testing each one is as fast, because a batch has a fixed cost at its end.
 _BATCH_FROM = 256
 _BATCH_LARGEST = 1 << 14
-#: Random bytes that make a batch's soundness error 2^-128: for each point, or for each eight points
-#: of the kernel that takes eight at a time.
+#: Random bytes for a soundness error of 2^-128 per batch: for each point, or for each eight points
+#: with the kernel that processes eight at a time.
 _BATCH_RANDOM = 16
 _BATCH_LANES = 8
 
 
 def encode(u: int) -> bytes:
+    """Encode a u-coordinate."""
     return u.to_bytes(WIDTH, "little")
 
 
 def right_side(u: int) -> int:
-    """What v² must be: a square other than 0 on the curve, a non-square on the twist."""
+    """Compute v² from u: a non-zero square on the curve, a non-square on the twist."""
     return (u * u * u + A * u * u + u) % PRIME
 
 
 def has_clamped_form(exponent: int) -> bool:
+    """Whether `clamped` accepts the exponent; all but a fraction of 2^-126 have this form."""
     return _larger_eighth(exponent).bit_length() == 252
 
 
 def clamped(exponent: Exponent) -> bytes:
-    """The scalar that acts as ±`exponent` on the u-coordinate and that X25519 leaves as it is.
+    """Return the scalar that acts as ±`exponent` on u-coordinates and that X25519 does not change.
 
-    X25519 sets a scalar's three low bits to 0 and bit 254 to 1, in silence: a product of exponents
-    modulo q would come out as another scalar. But u(P) = u(-P), so the exponents k and -k act the
-    same, and adding multiples of q changes nothing. The scalar is 8·e with e = ±k/8 modulo q, and
-    the larger of the two e has bit 251: it is at least q/2 > 2^251, and below 2^252 for all but
-    2^-126 of the exponents. `random_exponent` does not draw those; a product that is one of them
-    ends the run, which nobody will see.
+    X25519 silently sets the three low bits of a scalar to 0 and bit 254 to 1, so a product of
+    exponents modulo q would become another scalar. But u(P) = u(-P), so the exponents k and -k have
+    the same effect, and adding multiples of q changes nothing. The scalar is 8·e with e = ±k/8
+    modulo q, and the larger of the two e has bit 251: it is at least q/2 > 2^251, and below 2^252
+    for all but 2^-126 of the exponents. `random_exponent` never draws those; a product that is one
+    of them ends the run, which will not happen in practice.
     """
     eighth = _larger_eighth(exponent)
     if eighth.bit_length() != 252:
-        raise InternalError("an exponent has no clamped form, which has probability 2^-126")
+        raise InternalError("an exponent has no clamped form (probability 2^-126)")
     return encode(8 * eighth)
 
 
@@ -79,13 +81,13 @@ def _larger_eighth(exponent: int) -> int:
 
 
 def check_points(elements: Elements, threads: Threads) -> None:
-    """Each is a canonical u-coordinate of a point on the curve, not of low order.
+    """Check that each row is a canonical u-coordinate of a point on the curve, not of low order.
 
-    The point may still have a component of low order beside its own in the subgroup. Every scalar
-    is a multiple of 8, which removes it.
+    The point may still have a component of low order. Every scalar is a multiple of 8, which
+    removes it.
 
     Raises:
-        ProtocolViolation: says what is wrong with how many, and never which.
+        ProtocolViolation: the message says how many are invalid and why, but not which.
     """
     if not is_array_of(elements, WIDTH):
         raise ProtocolViolation(f"elements are not an array of {WIDTH}-byte rows")
@@ -103,14 +105,14 @@ def _words(elements: Elements) -> npt.NDArray[np.uint64]:
 
 
 def count_neutral(elements: Elements) -> int:
-    """How many are X25519's zero: the neutral element, which has no u-coordinate."""
+    """Count the rows that are 0: X25519's result for the neutral element."""
     return len(elements) - int(np.count_nonzero(_words(elements).any(axis=1)))
 
 
 def _count_not_canonical(elements: Elements) -> int:
     w0, w1, w2, w3 = _words(elements).T
     p0, p1, p2, p3 = (np.uint64(PRIME >> shift & 2**64 - 1) for shift in (0, 64, 128, 192))
-    # p's two middle words are all ones: none is greater.
+    # The two middle words of p are all ones, so no word is greater.
     too_large = (w3 > p3) | ((w3 == p3) & (w2 == p2) & (w1 == p1) & (w0 >= p0))
     return int(np.count_nonzero(too_large))
 
@@ -123,7 +125,7 @@ def _count_low_order(elements: Elements) -> int:
 
 
 def _count_off_curve(elements: Elements, threads: Threads) -> int:
-    """Of canonical encodings."""
+    """Count the canonical encodings that are not on the curve."""
     if len(elements) >= _BATCH_FROM and _all_on_curve(elements, threads):
         return 0
     data = elements.tobytes()
@@ -135,9 +137,9 @@ def _count_off_curve(elements: Elements, threads: Threads) -> int:
 
 
 def _all_on_curve(elements: Elements, threads: Threads) -> bool:
-    """The kernels' batch test, which a wrong point passes with probability 2^-128.
+    """Run the batch test of the kernels, which invalid points pass with probability 2^-128.
 
-    False if it does not pass, or if there are no kernels.
+    Returns False if the test fails or the kernels are missing.
     """
     native = kernels.native
     if native is None:

@@ -1,12 +1,12 @@
-"""Who multiplies points of Curve25519. All engines give the same bytes; they differ in speed.
+"""Implementations of Curve25519 multiplication. All give the same bytes; they differ in speed.
 
-| engine         | how                                                         | needs        |
+| engine         | how                                                         | requires     |
 |----------------|-------------------------------------------------------------|--------------|
-| `ifma`         | our own kernel, eight points at a time, on threads          | AVX-512 IFMA |
-| `avx2`         | our own kernel, four points at a time, on threads           | AVX2, FMA    |
-| `cryptography` | that package (OpenSSL), one by one, in worker processes     | nothing      |
+| `ifma`         | native kernel, eight points at a time, on threads           | AVX-512 IFMA |
+| `avx2`         | native kernel, four points at a time, on threads            | AVX2, FMA    |
+| `cryptography` | Python package (OpenSSL), one by one, in worker processes   | nothing      |
 
-All three run in constant time: neither branches nor addresses depend on the scalar or the points.
+All three are constant-time: neither branches nor addresses depend on the scalar or the points.
 """
 
 from __future__ import annotations
@@ -31,36 +31,41 @@ if TYPE_CHECKING:
 
     Kernel = Callable[[Bytes, Bytes, Bytes], None]
 
-#: The fastest first: the order in which `auto` tries them.
+#: Fastest first: the order in which `auto` tries them.
 X25519_ENGINES = ("ifma", "avx2", "cryptography")
 
-#: RFC 7748's first iteration: a kernel must get this right before it is used.
+#: The first iteration of RFC 7748: a kernel must compute it correctly before it is used.
 _NINE = encode(9)
 _NINE_TIMES_NINE = bytes.fromhex("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079")
 
 
 class Engine(Protocol):
-    """Multiplies whole arrays of points by one scalar."""
+    """Multiplies arrays of points by one scalar."""
 
     @property
-    def name(self) -> str: ...
-
-    def multiply(self, points: Elements, scalar: bytes) -> Elements:
-        """`scalar`, clamped, times each canonical u-coordinate; 0 for the neutral element."""
+    def name(self) -> str:
+        """The name in the configuration."""
         ...
 
-    def close(self) -> None: ...
+    def multiply(self, points: Elements, scalar: bytes) -> Elements:
+        """Multiply each canonical u-coordinate by a clamped scalar; 0 for the neutral element."""
+        ...
+
+    def close(self) -> None:
+        """Stop the engine's own workers."""
+        ...
 
 
 def make_engine(name: str, threads: Threads) -> Engine:
-    """The named engine, or with `auto` the fastest that this machine can run.
+    """Create the named engine, or with `auto` the fastest one that runs on this machine.
 
     Raises:
-        ConfigurationError: it cannot run here; says why, and which can.
+        ConfigurationError: the engine cannot run here. The message says why, and which ones can.
     """
     if name not in ("auto", *X25519_ENGINES):
         raise ConfigurationError(
-            f"group 'x25519' has no engine {name!r}; known are: auto, {', '.join(X25519_ENGINES)}"
+            f"group 'x25519' has no engine {name!r}; "
+            f"choose one of: auto, {', '.join(X25519_ENGINES)}"
         )
     engines: dict[str, Engine] = {}
     obstacles: dict[str, str] = {}
@@ -74,16 +79,16 @@ def make_engine(name: str, threads: Threads) -> Engine:
     if name in obstacles:
         raise ConfigurationError(
             f"engine {name!r} cannot run here: {obstacles[name]}; "
-            f"available are: auto, {', '.join(engines)}"
+            f"available: auto, {', '.join(engines)}"
         )
     return engines[name]
 
 
 def _start(name: str, threads: Threads) -> Engine:
-    """The engine, tried out.
+    """Create an engine and test it.
 
     Raises:
-        ConfigurationError: why it cannot run here.
+        ConfigurationError: it cannot run here; the message says why.
     """
     if name == "cryptography":
         return CryptographyEngine(threads)
@@ -91,20 +96,20 @@ def _start(name: str, threads: Threads) -> Engine:
     if native is None:
         raise ConfigurationError(f"the native kernels are not built ({kernels.why_missing})")
     if name == "ifma":
-        kernel, runs, needs = native.x25519_ifma, native.ifma_available(), "AVX-512 IFMA"
+        kernel, runs, required = native.x25519_ifma, native.ifma_available(), "AVX-512 IFMA"
     else:
-        kernel, runs, needs = native.x25519_avx2, native.avx2_available(), "AVX2 and FMA"
+        kernel, runs, required = native.x25519_avx2, native.avx2_available(), "AVX2 and FMA"
     if not runs:
-        raise ConfigurationError(f"it needs {needs}")
-    products = bytearray(WIDTH * 9)  # one more than a kernel's lanes
+        raise ConfigurationError(f"it requires {required}")
+    products = bytearray(WIDTH * 9)  # one more point than a kernel has lanes
     kernel(_NINE * 9, _NINE, products)
     if products != _NINE_TIMES_NINE * 9:
-        raise ConfigurationError("it gives wrong results on this CPU")
+        raise ConfigurationError("it computes wrong results on this CPU")
     return KernelEngine(name, kernel, threads)
 
 
 class KernelEngine:
-    """A native kernel, which releases the GIL, on the group's threads."""
+    """A native kernel on the threads of the group; it releases the GIL."""
 
     #: Slices of this many points take about ten milliseconds.
     _LARGEST_SLICE = 1 << 11
@@ -124,13 +129,13 @@ class KernelEngine:
         return out
 
     def close(self) -> None:
-        """Nothing of its own to stop."""
+        """Do nothing: the threads belong to the group."""
 
 
 class CryptographyEngine:
-    """The `cryptography` package in worker processes, one for each of the group's threads.
+    """The `cryptography` package in worker processes, one per thread of the group.
 
-    They are started when first needed. Small arrays are not worth that and are done in place.
+    The workers start when they are first needed. Small arrays are computed in this process.
     """
 
     name = "cryptography"
@@ -148,7 +153,7 @@ class CryptographyEngine:
             return out
 
         def multiply_slice(start: int, stop: int) -> None:
-            # A thread that finds none idle starts one: there are as many as threads.
+            # A thread that finds no idle worker starts one: there is at most one per thread.
             try:
                 worker = self._idle.get_nowait()
             except Empty:
@@ -164,7 +169,7 @@ class CryptographyEngine:
         return out
 
     def close(self) -> None:
-        """Call it after the threads have stopped: then all workers are idle."""
+        """Stop the workers. Call it after the threads have stopped, when all workers are idle."""
         while not self._idle.empty():
             self._idle.get().close()
 
@@ -174,13 +179,14 @@ def _from_bytes(data: bytes) -> Elements:
 
 
 class _Worker:
-    """A process that runs `x25519_worker.py`. Secrets reach it through its pipe only."""
+    """A process that runs `x25519_worker.py`. Secrets are sent only through its pipe."""
 
     _SECONDS_TO_END = 10
 
     def __init__(self) -> None:
-        # Not `multiprocessing`: a fork would copy threads and locks, and its other methods run the
-        # main module again. Its own process group: Ctrl-C in the terminal does not reach it.
+        # Not `multiprocessing`: a fork would copy threads and locks, and the other start methods
+        # import the main module again. With its own process group, the worker does not receive
+        # Ctrl-C from the terminal.
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", x25519_worker.__file__],
             stdin=subprocess.PIPE,
@@ -199,11 +205,11 @@ class _Worker:
         except BrokenPipeError:
             products = b""
         if len(products) != len(points):
-            raise InternalError("a worker process of the `cryptography` engine ended early")
+            raise InternalError("a worker process of the `cryptography` engine ended unexpectedly")
         return products
 
     def close(self) -> None:
-        """End of input: the worker ends. Waits for it."""
+        """Close the input, which ends the worker, and wait for it."""
         try:
             self._process.communicate(timeout=self._SECONDS_TO_END)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The group in which IDs are encrypted: what the protocol needs of it, and no more."""
+"""The interface of a group: exactly what the protocol needs."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ class Group(Protocol):
 
     @property
     def name(self) -> str:
-        """As in the agreement: `x25519`, `modp2048`, `modp3072`."""
+        """The name in the agreement: `x25519`, `modp2048` or `modp3072`."""
         ...
 
     @property
     def engine(self) -> str:
-        """Which implementation raises elements to powers; bit-identical to any other."""
+        """The implementation of exponentiation; all give bit-identical results."""
         ...
 
     @property
     def width(self) -> int:
-        """Bytes of an encoded element."""
+        """Number of bytes of an encoded element."""
         ...
 
     def hash_ids(self, ids: IdColumn) -> Elements:
-        """One element per ID, in order: the same for equal IDs on any machine."""
+        """Hash each ID to an element, in order; equal IDs give the same element on any machine."""
         ...
 
     def random_exponent(self) -> Exponent:
-        """Uniform and non-zero, from the operating system's entropy."""
+        """Draw a uniform non-zero exponent from the operating system's randomness."""
         ...
 
     def product(self, *exponents: Exponent) -> Exponent:
-        """The exponent that acts as all of these, one after the other."""
+        """Return the exponent that has the effect of all of these in turn."""
         ...
 
     def power(self, elements: Elements, exponent: Exponent) -> Elements:
-        """Each element raised to `exponent`. Expects validated elements (or hashed IDs).
+        """Raise each element to `exponent`. Elements must be validated or hashed IDs.
 
         Raises:
-            ProtocolViolation: a result is the neutral element, which no honest element gives.
+            ProtocolViolation: a result is the neutral element, which cannot happen with valid ones.
         """
         ...
 
     def validate(self, elements: Elements) -> None:
-        """Check that each is the encoding of an element of the group.
+        """Check that each row encodes an element of the group.
 
         Raises:
-            ProtocolViolation: says what is wrong with how many, and never which.
+            ProtocolViolation: the message says how many are invalid and why, but not which.
         """
         ...
 

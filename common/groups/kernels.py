@@ -1,4 +1,4 @@
-"""The native kernels, where they were built: everything works without them, more slowly."""
+"""The native kernels, if they were built; everything works without them, but more slowly."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
 
-#: Contiguous memory; numpy says so in its types from Python 3.12 on only.
+#: Contiguous memory; numpy's types can express this only from Python 3.12.
 Bytes: TypeAlias = bytes | bytearray | npt.NDArray[Any]
 
 
 class Kernels(Protocol):
-    """Loops over whole arrays, without the GIL. `native/*.h` states what each computes."""
+    """Functions on whole arrays that release the GIL; `native/*.h` documents each."""
 
     def ifma_available(self) -> bool: ...
     def avx2_available(self) -> bool: ...
@@ -20,7 +20,7 @@ class Kernels(Protocol):
     def elligator2_map(self, uniform: Bytes, out: Bytes, /) -> None: ...
     def on_curve_batch(self, points: Bytes, random: Bytes, /) -> bool: ...
 
-    # The same eight at a time; only if `ifma_available()`.
+    # The same, eight at a time; only if `ifma_available()`.
     def x25519_ifma(self, points: Bytes, scalar: Bytes, out: Bytes, /) -> None: ...
     def expand_messages_ifma(
         self, data: Bytes, offsets: Bytes, dst: Bytes, out: Bytes, /
@@ -37,5 +37,5 @@ def _load() -> tuple[Kernels | None, str]:
     return _native, ""
 
 
-#: None where the extension is not there; `why_missing` is the import's own words.
+#: None if the extension is missing; then `why_missing` is the message of the import error.
 native, why_missing = _load()

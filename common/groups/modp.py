@@ -1,9 +1,9 @@
-"""Quadratic residues modulo a safe prime: the paper's own group.
+"""Quadratic residues modulo a safe prime: the group of the paper.
 
-Exponentiation is gmpy2's `powmod_sec`, on threads: its time and its memory accesses depend on the
-sizes of the numbers and not on the exponent's bits, as those of the faster `powmod` do. Nothing
-else is constant-time: conversions, Jacobi symbols and hashing see elements, never exponents, and
-an exponent is drawn and multiplied with others once in a step, not once for each element.
+Exponentiation is gmpy2's `powmod_sec`, on threads. Its time and memory accesses depend on the sizes
+of the numbers, but not on the bits of the exponent, unlike those of the faster `powmod`. Nothing
+else is constant-time: conversions, Jacobi symbols and hashing process elements, never exponents,
+and exponents are drawn and multiplied once per step, not once per element.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ MODP_ENGINES = ("gmpy2",)
 
 
 def _prime(bits: int, offset: int) -> int:
-    """RFC 3526: 2^n - 2^(n-64) - 1 + 2^64·(⌊2^(n-130)·π⌋ + offset), for n bits."""
+    """Compute a prime of RFC 3526: 2^n - 2^(n-64) - 1 + 2^64·(⌊2^(n-130)·π⌋ + offset), n bits."""
     with gmpy2.context(gmpy2.get_context(), precision=bits):
         pi = int(gmpy2.floor(gmpy2.mul_2exp(gmpy2.const_pi(), bits - 130)))
     return (1 << bits) - (1 << bits - 64) - 1 + (pi + offset << 64)
 
 
-#: RFC 3526's groups 14 and 15; p and (p - 1)/2 are prime.
+#: Groups 14 and 15 of RFC 3526; p and (p - 1)/2 are prime.
 PRIMES = {"modp2048": _prime(2048, 124476), "modp3072": _prime(3072, 1690314)}
 
 
 class ModpGroup:
-    """The squares modulo p, of prime order q = (p - 1)/2, as big-endian numbers of fixed width."""
+    """The squares modulo p, of prime order q = (p - 1)/2; big-endian numbers of fixed width."""
 
     #: Slices of this many elements take about a tenth of a second.
     _LARGEST_SLICE = 32
 
     def __init__(self, name: str, engine: str = "auto", threads: int = 0) -> None:
-        """`name`: `modp2048` or `modp3072`. `threads`: 0 means all cores."""
+        """Create `modp2048` or `modp3072`; 0 threads means all cores."""
         if name not in PRIMES:
-            raise ConfigurationError(f"group {name!r} is unknown; known are: {', '.join(PRIMES)}")
+            raise ConfigurationError(f"unknown group {name!r}; choose one of: {', '.join(PRIMES)}")
         if engine not in ("auto", *MODP_ENGINES):
             raise ConfigurationError(
                 f"group {name!r} has no engine {engine!r}; "
-                f"known are: auto, {', '.join(MODP_ENGINES)}"
+                f"choose one of: auto, {', '.join(MODP_ENGINES)}"
             )
         self.name = name
         self.engine = MODP_ENGINES[0]
@@ -78,7 +78,7 @@ class ModpGroup:
         out = np.empty_like(elements)
 
         def raise_slice(start: int, stop: int) -> int:
-            # The setting lets `powmod_sec` release the GIL; it holds for this thread.
+            # This lets `powmod_sec` release the GIL; the context belongs to this thread.
             with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
                 powers = [
                     gmpy2.powmod_sec(x, exponent, self._prime)

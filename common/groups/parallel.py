@@ -1,4 +1,4 @@
-"""Whole arrays in slices, on a fixed number of threads."""
+"""Process arrays in slices on a fixed number of threads."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-#: Slices start at multiples of this, so that only the last one leaves vector lanes empty.
+#: Slices start at multiples of this, so that only the last one has unused vector lanes.
 _ALIGNMENT = 8
 
 
 class Threads:
-    """Runs work on slices in parallel; it pays where the work releases the GIL."""
+    """Runs work on slices in parallel; useful if the work releases the GIL."""
 
     def __init__(self, count: int = 0) -> None:
-        """`count` threads, or as many as this process has cores if 0."""
+        """Use `count` threads; 0 means one per core that this process may use."""
         if count < 0:
-            raise ConfigurationError(f"threads: {count} is negative; 0 means all cores")
+            raise ConfigurationError(f"threads: must be at least 0, not {count}; 0 means all cores")
         self.count = count or len(os.sched_getaffinity(0))
         self._pool = PriorityPool(self.count, "group")
 
     def map_slices(
         self, work: Callable[[int, int], _Result], length: int, largest: int
     ) -> list[_Result]:
-        """`work(start, stop)` for slices that cover `range(length)`; the results in order.
+        """Call `work(start, stop)` for slices that cover `range(length)`; return results in order.
 
-        A slice has at most about `largest` items, so that an interrupt is soon noticed, and what
-        goes first soon gets its turn. If `work` raises, slices that have not begun are left out.
+        A slice has at most about `largest` items, so that interrupts and tasks of high priority do
+        not wait long. If `work` raises, slices that have not started are skipped.
         """
         slices = max(self.count, -(-length // largest))
         step = max(_ALIGNMENT, -(-length // slices // _ALIGNMENT) * _ALIGNMENT)
@@ -51,4 +51,5 @@ class Threads:
                 part.cancel()
 
     def close(self) -> None:
+        """Wait for running work and stop the threads."""
         self._pool.close()

@@ -1,4 +1,4 @@
-"""The groups by name, as in the agreement and in the settings."""
+"""Groups and engines by the names that the configuration uses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ ENGINE_NAMES = ("auto", *X25519_ENGINES, *MODP_ENGINES)
 
 
 def make_group(name: str, engine: str = "auto", threads: int = 0) -> Group:
-    """The group and its workers; the caller closes it. `threads`: 0 means all cores.
+    """Create a group with its workers; the caller closes it.
+
+    Args:
+        name: one of `GROUP_NAMES`.
+        engine: one of `ENGINE_NAMES` that supports the group; `auto` selects the fastest.
+        threads: number of threads; 0 means all cores.
 
     Raises:
-        ConfigurationError: no such group or engine, or the engine cannot run here.
+        ConfigurationError: the group or engine is unknown, or the engine cannot run here.
     """
     if name == "x25519":
         return X25519Group(engine, threads)
     if name in PRIMES:
         return ModpGroup(name, engine, threads)
-    raise ConfigurationError(f"group {name!r} is unknown; known are: {', '.join(GROUP_NAMES)}")
+    raise ConfigurationError(f"unknown group {name!r}; choose one of: {', '.join(GROUP_NAMES)}")

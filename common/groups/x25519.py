@@ -1,4 +1,4 @@
-"""Curve25519 with u-coordinates only: the default group."""
+"""The default group: Curve25519 with u-coordinates only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class X25519Group:
-    """Points ±P of Curve25519, up to points of low order, each as the u-coordinate of P.
+    """Points ±P of Curve25519, up to points of low order, encoded as the u-coordinate of P.
 
-    The exponents k and -k act the same.
+    The exponents k and -k have the same effect.
     """
 
     name = "x25519"
     width = curve25519.WIDTH
 
     def __init__(self, engine: str = "auto", threads: int = 0) -> None:
-        """`engine`: see `engines.py`. `threads`: 0 means all cores."""
+        """Use the given engine of `engines.py`; 0 threads means all cores."""
         self._threads = Threads(threads)
         self._engine = make_engine(engine, self._threads)
 

@@ -1,8 +1,8 @@
 """A process that multiplies points with the `cryptography` package, which holds the GIL.
 
-It reads jobs from its standard input and answers on its standard output until the input ends. That
-happens when its parent closes it and also when its parent is killed, so no worker is left behind.
-It is run as a file and imports nothing of FLORIST.
+It reads jobs from standard input and writes answers to standard output until the input ends. That
+happens when its parent closes it, and also when its parent is killed, so no worker is left behind.
+It is run as a file and imports nothing from FLORIST.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-#: A job: how many points, the scalar, then the points. The answer: as many points.
+#: A job: the number of points, the scalar, then the points. The answer: as many points.
 HEADER = struct.Struct("<I32s")
 WIDTH = 32
 
 
 def multiply(points: bytes, scalar: bytes) -> bytes:
-    """`scalar` times each of the u-coordinates; 0 for those of low order."""
+    """Multiply each u-coordinate by `scalar`; the result is 0 for points of low order."""
     key = X25519PrivateKey.from_private_bytes(scalar)
     products = []
     for start in range(0, len(points), WIDTH):
@@ -33,6 +33,7 @@ def multiply(points: bytes, scalar: bytes) -> bytes:
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    """Answer jobs until the input ends."""
     while len(header := jobs.read(HEADER.size)) == HEADER.size:
         count, scalar = HEADER.unpack(header)
         points = jobs.read(count * WIDTH)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from florist.common.core.errors import InternalError, ProtocolViolation
 from florist.common.psu.sorted_streams import AscendingCheck, in_chunks, in_step
 from florist.common.psu.stored_sets import StoredSet, writing_set
-from florist.common.storage.element_sets import positions
+from florist.common.storage.element_sets import find_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,7 @@ def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterat
                 wanted = np.ascontiguousarray(records[:, :width])
                 if not distinct.accepts(wanted):
                     raise ProtocolViolation("check failed, no two own IDs have the same UID")
-                ranks = positions(uids, wanted) if len(uids) else np.array([-1])
+                ranks = find_rows(uids, wanted) if len(uids) else np.array([-1])
                 if np.any(ranks < 0):
                     raise ProtocolViolation("check failed, every own ID has a UID in the union")
                 yield np.hstack([records[:, width:], _bytes(start + ranks)])

@@ -128,7 +128,7 @@ class LocalUnionRunner:
         channel = task.session.channel(f"{table}.psu.opening")
         secrets[table], done = open_union(channel, group, journal, secrets.get(table), task.size)
         limit = task.config.alignment.memory_bytes
-        storage.require(disk_needed(group.width, task.size, journal.peer_size, limit))
+        storage.require_space(disk_needed(group.width, task.size, journal.peer_size, limit))
         room = room_for_sorting(limit, self.executor.memory)
         return UnionWork(self.executor, secrets[table].keys, journal, done, room)
 

@@ -1,7 +1,7 @@
-"""Sets of elements as sorted arrays: rows, of a multiple of 8 bytes, in the order of their bytes.
+"""Sets of elements as sorted arrays: each row is a multiple of 8 bytes, compared byte by byte.
 
-The first eight bytes, as one number, decide almost every comparison; rows that agree in these are
-compared in full. So any rows are right, and those of an honest peer are fast.
+The first eight bytes, as one number, decide almost every comparison; rows with equal prefixes are
+compared in full. So results are correct for any rows, and fast for the rows of an honest peer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
 
 
-#: Rows of no more are numbers.
+#: Length of a prefix. Rows of this width are compared as numbers.
 _PREFIX_BYTES = 8
 
 
 def sorted_set(elements: Elements) -> Elements:
-    """The rows in ascending order: a shuffle of the whole set, for it keeps nothing of their order.
+    """Return the rows in ascending order, which reveals nothing about their original order.
 
-    Duplicates stay; `is_strictly_increasing` tells.
+    Duplicates are kept; `is_strictly_increasing` detects them.
     """
     if elements.shape[1] == _PREFIX_BYTES:
         ordered = np.sort(prefixes(elements)).astype(">u8")
@@ -34,7 +34,7 @@ def sorted_set(elements: Elements) -> Elements:
 
 
 def is_strictly_increasing(elements: Elements) -> bool:
-    """Whether the rows are sorted and all different."""
+    """Whether the rows are sorted and unique."""
     numbers = prefixes(elements)
     if (numbers[1:] < numbers[:-1]).any():
         return False
@@ -43,43 +43,43 @@ def is_strictly_increasing(elements: Elements) -> bool:
 
 
 def merged(parts: Sequence[Elements]) -> Elements:
-    """Several sorted arrays as one; duplicates stay."""
+    """Merge several sorted arrays into one; duplicates are kept."""
     if len(parts) == 1:
         return parts[0]
     rows = np.concatenate(parts)
-    # The stable sort is the one that merges sorted runs.
+    # numpy's stable sort merges sorted runs.
     return _repaired(_rows(rows, np.argsort(prefixes(rows), kind="stable")))
 
 
 def rows_up_to(elements: Elements, bound: bytes) -> int:
-    """How many rows of a sorted array are at most `bound`, by as many bytes as it has."""
-    # Few rows are looked at; those of a wider array would all be copied to be searched by numpy.
+    """Count the rows of a sorted array that are at most `bound`, comparing `len(bound)` bytes."""
+    # This reads few rows; numpy's search would first copy all rows that are wider than `bound`.
     return bisect_right(
         range(len(elements)), bound, key=lambda row: elements[row, : len(bound)].tobytes()
     )
 
 
 def union(a: Elements, b: Elements) -> Elements:
-    """Of two strictly increasing arrays, as one."""
+    """Return the union of two strictly increasing arrays."""
     both = np.concatenate((a, b))
-    # The stable sort is the one that merges two sorted runs in a single pass.
+    # numpy's stable sort merges two sorted runs in a single pass.
     both = _rows(both, np.argsort(prefixes(both), kind="stable"))
-    # Rows that are in both now follow each other, save where different rows share a prefix.
+    # Rows that are in both are now adjacent, unless different rows share a prefix.
     return _without_repeats(_repaired(_without_repeats(both)))
 
 
 def intersection_size(a: Elements, b: Elements) -> int:
-    """How many rows two strictly increasing arrays share."""
-    return int(np.count_nonzero(positions(a, b) >= 0))
+    """Count the rows that two strictly increasing arrays have in common."""
+    return int(np.count_nonzero(find_rows(a, b) >= 0))
 
 
-def positions(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
-    """Where in `universe`, strictly increasing, each row of `elements` is; -1 where it is not."""
+def find_rows(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
+    """Return the index of each element in the strictly increasing `universe`; -1 if missing."""
     found = np.full(len(elements), -1, dtype=np.int64)
     if len(universe) == 0:
         return found
     known, wanted = prefixes(universe), prefixes(elements)
-    # Looking them up in ascending order keeps the search within the cache.
+    # Searching in ascending order is cache-friendly.
     order = np.argsort(wanted)
     nearest = np.empty(len(elements), dtype=np.int64)
     nearest[order] = np.searchsorted(known, wanted[order])
@@ -88,7 +88,7 @@ def positions(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
     at = nearest[candidates]
     same = _is_equal(_rows(universe, at), _rows(elements, candidates))
     found[candidates[same]] = at[same]
-    # Rows that share a prefix with others need the search on whole rows.
+    # Rows that share their prefix with other rows need a search on whole rows.
     rest = candidates[~same]
     wanted_rows = _rows(elements, rest)
     at = np.searchsorted(_whole(universe), _whole(wanted_rows))
@@ -99,7 +99,7 @@ def positions(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
 
 
 def prefixes(elements: Elements) -> npt.NDArray[np.uint64]:
-    """Each row's first eight bytes as a number in the same order."""
+    """Return the first eight bytes of each row as a number; numbers sort like the bytes."""
     return np.ascontiguousarray(elements).view(">u8")[:, 0].astype(np.uint64)
 
 
@@ -108,20 +108,20 @@ def _rows(elements: Elements, indices: npt.NDArray[np.int64]) -> Elements:
 
 
 def _whole(elements: Elements) -> npt.NDArray[np.void]:
-    """Each row as one item. numpy compares `V` items as bytes; `S` would drop trailing zeros."""
+    """View each row as one item. numpy compares `V` items as bytes; `S` drops trailing zeros."""
     return np.ascontiguousarray(elements).view(f"V{elements.shape[1]}")[:, 0]
 
 
 def _ties(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """The rows that have the prefix of the row before."""
+    """Return the indices of rows with the same prefix as the row before."""
     return 1 + np.flatnonzero(numbers[1:] == numbers[:-1])
 
 
 def _repaired(elements: Elements) -> Elements:
-    """What is sorted by its prefixes, sorted in full, in place."""
+    """Sort in full, in place, what is already sorted by prefixes."""
     ties = _ties(prefixes(elements))
     if len(ties):
-        # Rows of different prefixes keep their order, so all ties can be sorted together.
+        # Rows with different prefixes keep their order, so all ties can be sorted together.
         tied = np.zeros(len(elements), dtype=bool)
         tied[ties - 1] = tied[ties] = True
         rows = _whole(elements)
@@ -130,20 +130,20 @@ def _repaired(elements: Elements) -> Elements:
 
 
 def _without_repeats(elements: Elements) -> Elements:
-    """Drop rows that equal the row before."""
+    """Remove rows that equal the row before."""
     ties = _ties(prefixes(elements))
     repeats = ties[_is_equal(_rows(elements, ties - 1), _rows(elements, ties))]
     return np.delete(elements, repeats, axis=0) if len(repeats) else elements
 
 
 def _is_equal(a: Elements, b: Elements) -> npt.NDArray[np.bool_]:
-    """Row by row."""
+    """Compare row by row."""
     same: npt.NDArray[np.bool_] = (a.view(np.uint64) == b.view(np.uint64)).all(axis=1)
     return same
 
 
 def _is_less(a: Elements, b: Elements) -> npt.NDArray[np.bool_]:
-    """Row by row."""
+    """Compare row by row; equal rows are not less."""
     first = (a != b).argmax(axis=1)[:, None]
     less = np.take_along_axis(a, first, axis=1) < np.take_along_axis(b, first, axis=1)
     return less[:, 0]

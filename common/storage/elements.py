@@ -1,16 +1,16 @@
-"""Group elements as arrays of bytes: the form in which they are computed, stored and sent."""
+"""Arrays of encoded group elements: the form in which they are computed, stored and sent."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-#: `n` elements, back to back: a C-contiguous uint8 array of shape (n, width of an element).
+#: `n` contiguous elements: a C-contiguous uint8 array of shape (n, width of an element).
 Elements = npt.NDArray[np.uint8]
 
 
 def is_array_of(elements: object, width: int) -> bool:
-    """Whether this is an array as described above, of elements of `width` bytes."""
+    """Whether this is such an array, with elements of `width` bytes."""
     return (
         isinstance(elements, np.ndarray)
         and elements.dtype == np.uint8

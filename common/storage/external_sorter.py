@@ -1,12 +1,12 @@
-"""Sorts more rows than fit in memory: sorted runs in scratch files, then a merge by ranges.
+"""Sort more rows than fit in memory: sorted runs in scratch files, merged range by range.
 
-Of every run some rows are remembered, evenly spaced, and where they are. These samples of all runs
-together tell how to cut the whole into ranges that fit in memory: each range is read from all runs
-and merged at once, so nothing is done row by row. What fits in memory at all is sorted there.
+Evenly spaced samples of every run stay in memory. Together, the samples of all runs determine how
+to divide the rows into ranges that fit in memory. Each range is read from all runs and merged at
+once, so nothing is done row by row. If all rows fit in memory, they are sorted there.
 
-The samples of a run, and what is read of it beyond a range, take memory too. So runs are few: when
-they are as many as can be merged at once, they become one run of the next level, which has fewer
-samples for its size.
+The samples of a run, and what is read of it beyond a range, take memory too. So the number of runs
+is limited: a level with as many runs as can be merged at once is merged into one run of the next
+level, which has fewer samples for its size.
 """
 
 from __future__ import annotations
@@ -27,60 +27,61 @@ if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
     from florist.common.storage.files import Storage
 
-#: The part of the memory that the runs of one level may take before they are merged; there are
-#: seldom more than two levels, and never many.
-_SHARE = 4
+#: The runs of one level may take up to 1/_LEVELS of the memory before they are merged; there are
+#: rarely more than two levels.
+_LEVELS = 4
 
 
 @contextmanager
 def sorting(
     storage: Storage,
     width: int,
-    room: int,
+    memory: int,
     expected: int,
     sort: Callable[[Elements], Elements] = sorted_set,
 ) -> Iterator[Sorter]:
-    """A sorter of rows of `width` bytes, whose scratch files are gone after the block.
+    """Create a sorter of rows of `width` bytes; its scratch files are deleted after the block.
 
     Args:
-        storage: for the scratch files, should they be needed.
-        width: a multiple of 8.
-        room: bytes of memory that it may take.
-        expected: about how many rows will come; 0 if it is not known.
-        sort: sorts what is in memory, as `sorted_set` does.
+        storage: where to create scratch files, if they are needed.
+        width: bytes per row, a multiple of 8.
+        memory: bytes of memory that the sorter may use.
+        expected: approximate number of rows; 0 if unknown.
+        sort: sorts rows in memory, like `sorted_set`.
     """
     with ExitStack() as files:
-        yield Sorter(storage, width, rows_in_room(width, room), expected, files, sort)
+        yield Sorter(storage, width, rows_in_memory(width, memory), expected, files, sort)
 
 
-def rows_in_room(width: int, room: int) -> int:
-    """How many rows can be sorted, or merged, in so many bytes of memory."""
-    # Merging holds the rows as read, side by side, and in order; and a key and a place of each.
-    return max(4, room // (3 * width + 24))
+def rows_in_memory(width: int, memory: int) -> int:
+    """Return how many rows can be sorted or merged within `memory` bytes."""
+    # Merging holds three copies of the rows (as read, concatenated, sorted) and per row a key and
+    # an index.
+    return max(4, memory // (3 * width + 24))
 
 
-def rows_on_disk(width: int, room: int, rows: int) -> int:
-    """How many rows are in scratch files at most, while so many are sorted."""
-    capacity = longest = rows_in_room(width, room)
-    while (above := longest * _most_runs(longest, capacity)) < rows:
+def rows_on_disk(width: int, memory: int, rows: int) -> int:
+    """Return the maximum number of rows in scratch files while `rows` rows are sorted."""
+    capacity = longest = rows_in_memory(width, memory)
+    while (above := longest * _max_runs(longest, capacity)) < rows:
         longest = above
-    # The rows of a level are there twice for a moment: its runs, and the one that they become.
+    # While a level is merged, its rows exist twice: in its runs and in the merged run.
     return rows + (longest if longest > capacity else 0)
 
 
-def _most_runs(rows: int, capacity: int) -> int:
-    """How many runs of so many rows a level has before they are merged."""
-    # Each has as many samples as there are rows between them, and so much may be read ahead of it.
-    return max(2, capacity // (2 * _SHARE * _spacing(rows)))
+def _max_runs(rows: int, capacity: int) -> int:
+    """Return how many runs of `rows` rows a level may have before they are merged."""
+    # A run has about as many samples as rows between two samples, which may be read ahead of it.
+    return max(2, capacity // (2 * _LEVELS * _spacing(rows)))
 
 
 def _spacing(rows: int) -> int:
-    """From one sample of a run to the next: so, samples and rows read ahead take the least."""
+    """Return the distance between samples of a run that minimises samples plus rows read ahead."""
     return max(1, isqrt(rows))
 
 
 class Sorter:
-    """Takes rows in any order and gives them sorted, once; repeated rows stay."""
+    """Takes rows in any order and returns them sorted, once; duplicates are kept."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Sorter:
         self.count = 0
 
     def add(self, rows: Elements) -> None:
-        """Take more rows."""
+        """Add rows."""
         while len(rows):
             if self._buffer is None:
                 left = self._expected - self.count
@@ -114,16 +115,16 @@ class Sorter:
             self._filled += len(part)
             self.count += len(part)
             rows = rows[len(part) :]
-            if len(rows):  # there are more than the buffer holds
+            if len(rows):  # the buffer is full
                 self._write_run()
-                self._raise_full_levels()
+                self._merge_full_levels()
 
     def complete(self) -> int:
-        """How many rows it has, when no more will be added."""
+        """Return the number of rows, once all are added."""
         return self.count
 
     def blocks(self) -> Iterator[Elements]:
-        """All rows in ascending order; the sorter cannot be used again."""
+        """Yield all rows in ascending order; the sorter cannot be used again."""
         if self._levels:
             if self._filled:
                 self._write_run()
@@ -142,12 +143,12 @@ class Sorter:
         self._filled = 0
         self._buffer = None if len(self._buffer) < self._capacity else self._buffer
 
-    def _raise_full_levels(self) -> None:
-        """Make one run of the next level of the runs of a level that can have no more."""
+    def _merge_full_levels(self) -> None:
+        """Merge the runs of each full level into one run of the next level."""
         for number, level in enumerate(self._levels):
             longest = max((run.rows for run in level.runs), default=0)
-            if len(level.runs) >= _most_runs(longest, self._capacity):
-                self._buffer = None  # merging takes all the memory
+            if len(level.runs) >= _max_runs(longest, self._capacity):
+                self._buffer = None  # merging needs all the memory
                 self._level(number + 1).write(self._merged(level.runs), _spacing(level.rows))
                 level.clear()
 
@@ -157,14 +158,14 @@ class Sorter:
         return self._levels[number]
 
     def _merged(self, runs: list[_Run]) -> Iterator[Elements]:
-        """The rows of all runs in order, in blocks that fit in memory."""
+        """Yield the rows of all runs in order, in blocks that fit in memory."""
         for bound in self._bounds(runs):
             yield merged([run.read_up_to(bound) for run in runs])
 
     def _bounds(self, runs: list[_Run]) -> Iterator[bytes]:
-        """Rows that cut the whole into ranges, each small enough; the last is the greatest."""
-        samples = sorted_set(np.concatenate([run.weighed_samples() for run in runs]))
-        # The rows up to each sample; a run can have some more, fewer than are between two of its.
+        """Yield the upper bounds of ranges that fit in memory; the last one is the greatest row."""
+        samples = sorted_set(np.concatenate([run.weighted_samples() for run in runs]))
+        # The number of rows up to each sample; a run may have up to `spacing` more.
         reach = np.cumsum(samples[:, self._width :].view(np.int64)[:, 0])
         spacings = [run.spacing for run in runs]
         size = max(1, self._capacity - sum(spacings) - max(spacings))
@@ -175,7 +176,7 @@ class Sorter:
 
 @dataclass(slots=True, eq=False)
 class _Level:
-    """Runs of about the same length, one after the other in a scratch file."""
+    """Runs of about the same length, consecutive in one scratch file."""
 
     file: BinaryIO
     runs: list[_Run] = field(default_factory=list)
@@ -185,7 +186,7 @@ class _Level:
         return sum(run.rows for run in self.runs)
 
     def write(self, blocks: Iterable[Elements], spacing: int) -> None:
-        """One more run, of these blocks: they are sorted, and at least one has a row."""
+        """Append a run of sorted blocks, at least one of which has a row."""
         start, rows = self.rows, 0
         samples: list[Elements] = []
         last: Elements | None = None
@@ -201,7 +202,7 @@ class _Level:
         self.runs.append(_Run(self.file, start, rows, spacing, np.concatenate(samples)))
 
     def clear(self) -> None:
-        """Forget the runs, and give their room on disk back."""
+        """Delete the runs and free their disk space."""
         self.runs = []
         self.file.seek(0)
         self.file.truncate()
@@ -209,10 +210,10 @@ class _Level:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A sorted run: blocks of `spacing` rows, the last row of each known."""
+    """A sorted run: blocks of `spacing` rows, whose last rows are in memory as samples."""
 
     file: BinaryIO
-    #: The number of its first row in the file.
+    #: Index of its first row in the file.
     start: int
     rows: int
     spacing: int
@@ -220,13 +221,13 @@ class _Run:
     _read: int = 0
     _rest: Elements | None = None
 
-    def weighed_samples(self) -> Elements:
-        """Each with the number of rows that it stands for behind it."""
+    def weighted_samples(self) -> Elements:
+        """Return the samples, each followed by the number of rows that it represents."""
         weights = np.full((len(self.samples), 1), self.spacing, dtype=np.int64)
         return np.hstack([self.samples, weights.view(np.uint8)])
 
     def read_up_to(self, bound: bytes) -> Elements:
-        """The rows up to `bound` that were not given before."""
+        """Return the rows up to `bound` that were not returned before."""
         blocks = min(rows_up_to(self.samples, bound) + 1, len(self.samples))
         stop = min(blocks * self.spacing, self.rows)
         width = self.samples.shape[1]

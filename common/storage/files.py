@@ -1,7 +1,7 @@
-"""Where a union keeps what it has done: files in a folder, or the same in memory.
+"""Storage for intermediate results: files in a folder, or the same in memory.
 
-A named file is there whole or not at all. Nameless ones are for passes over more than fits in
-memory; they are gone with the process, however it ends.
+A named file is complete or does not exist. Scratch files are unlinked temporary files, for data
+that does not fit in memory; the system deletes them when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-#: Added to the name of a file that is being written.
+#: Suffix of a file that is being written.
 _PART = ".part"
 
 
 class Storage(Protocol):
-    """Files of one union; safe to use from several threads, each with files of its own."""
+    """A set of files; safe to use from several threads if each uses its own files."""
 
     def writing(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file that takes its name, safe from a power cut, when the block ends well."""
+        """Open a new file; it gets its name, durably, when the block ends without an exception."""
         ...
 
     def reading(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file that `size` knows."""
+        """Open an existing file for reading."""
         ...
 
     def append(self, name: str, data: bytes) -> None:
-        """Add to the end of a file; on disk when this returns."""
+        """Append to a file; the data is on disk when this returns."""
         ...
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file; None if there is none of that name."""
+        """Return the size of a file in bytes; None if it does not exist."""
         ...
 
     def scratch(self) -> AbstractContextManager[BinaryIO]:
-        """A nameless file to write and to read again; gone after the block."""
+        """Open an unlinked temporary file for writing and reading; deleted after the block."""
         ...
 
     def clear(self) -> None:
-        """Remove all files."""
+        """Delete all files."""
         ...
 
-    def require(self, size: int) -> None:
-        """Check that the files may come to so many bytes in all.
+    def require_space(self, size: int) -> None:
+        """Check that the files may grow to `size` bytes in total.
 
         Raises:
-            ConfigurationError: there is no room.
+            ConfigurationError: there is not enough free space.
         """
         ...
 
 
 class FolderStorage:
-    """Files in a folder of the run directory, readable by their owner only."""
+    """Files in a folder that only the owner may read."""
 
     def __init__(self, folder: Path) -> None:
-        """The folder is made when the first file is."""
+        """Use `folder`; it is created with the first file."""
         self.folder = folder
 
     @contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
-        with self._told():
-            self._make()
+        with self.disk_errors():
+            self._create()
             part = self.folder / (name + _PART)
             with part.open("wb") as file:
                 yield file
@@ -81,12 +81,12 @@ class FolderStorage:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        with self._told(), (self.folder / name).open("rb") as file:
+        with self.disk_errors(), (self.folder / name).open("rb") as file:
             yield file
 
     def append(self, name: str, data: bytes) -> None:
-        with self._told():
-            self._make()
+        with self.disk_errors():
+            self._create()
             is_new = self.size(name) is None
             with (self.folder / name).open("ab", buffering=0) as file:
                 file.write(data)
@@ -95,33 +95,33 @@ class FolderStorage:
                 self._sync()
 
     def size(self, name: str) -> int | None:
-        with self._told(), suppress(FileNotFoundError):
+        with self.disk_errors(), suppress(FileNotFoundError):
             return (self.folder / name).stat().st_size
         return None
 
     @contextmanager
     def scratch(self) -> Iterator[BinaryIO]:
-        with self._told():
-            self._make()
+        with self.disk_errors():
+            self._create()
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 yield file
 
     def clear(self) -> None:
-        with self._told():
+        with self.disk_errors():
             if self.folder.exists():
                 shutil.rmtree(self.folder)
 
-    def require(self, size: int) -> None:
-        with self._told():
-            self._make()
-            there = sum(entry.stat().st_size for entry in self.folder.iterdir())
+    def require_space(self, size: int) -> None:
+        with self.disk_errors():
+            self._create()
+            used = sum(entry.stat().st_size for entry in self.folder.iterdir())
             free = shutil.disk_usage(self.folder).free
-        if size > there + free:
-            raise self._unwritable(
-                f"has {_gigabytes(there + free)} for files that take up to {_gigabytes(size)}"
+        if size > used + free:
+            raise self._unusable(
+                f"has space for {_gigabytes(used + free)}, but up to {_gigabytes(size)} are needed"
             )
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _sync(self) -> None:
@@ -132,24 +132,24 @@ class FolderStorage:
             os.close(handle)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What goes wrong with the disk, in our words."""
+    def disk_errors(self) -> Iterator[None]:
+        """Convert errors of the file system to a `ConfigurationError`."""
         try:
             yield
         except OSError as error:
-            raise self._unwritable(f"cannot be used: {error.strerror or error}") from None
+            raise self._unusable(f"cannot be used: {error.strerror or error}") from None
 
-    def _unwritable(self, what: str) -> ConfigurationError:
+    def _unusable(self, what: str) -> ConfigurationError:
         error = ConfigurationError(
-            f"{self.folder} {what}; make room there, or mend it, and start again: what is finished "
+            f"{self.folder} {what}; free space or fix the problem, then start again: finished work "
             "is kept"
         )
-        error.returns = True  # the peer, who holds the key to our secrets, is to wait
+        error.returns = True  # The peer holds the key to this party's secrets, so it must wait.
         return error
 
 
 class MemoryStorage:
-    """The same in memory: for tests, and for sets that are small and need not survive."""
+    """The same in memory: for small data that need not survive the process, and for tests."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -179,8 +179,8 @@ class MemoryStorage:
     def clear(self) -> None:
         self.files.clear()
 
-    def require(self, size: int) -> None:
-        """Memory is not measured."""
+    def require_space(self, size: int) -> None:
+        """Do nothing: memory is not limited here."""
 
 
 def _gigabytes(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Rows of equal width in a file."""
+"""Read rows of equal width from a file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 
 
 def read_rows(file: BinaryIO, rows: int, width: int) -> Elements:
-    """The next `rows` rows of a file that holds them."""
+    """Read the next `rows` rows, which the file must contain.
+
+    Raises:
+        InternalError: the file ends early.
+    """
     data = file.read(rows * width)
     if len(data) != rows * width:
-        raise InternalError("a file of the alignment ends early: it was changed meanwhile")
+        raise InternalError("a file of the alignment ends early: it was changed in the meantime")
     return np.frombuffer(data, dtype=np.uint8).reshape(rows, width)

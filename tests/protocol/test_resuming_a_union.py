@@ -206,7 +206,7 @@ class FullOnce(FolderStorage):
     def writing(self, name: str) -> Iterator[BinaryIO]:
         if name == self.name:
             self.name = None
-            with self._told(), open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123
+            with self.disk_errors(), open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123
                 yield file
             return
         with super().writing(name) as file:

@@ -18,7 +18,7 @@ import pytest
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.keys import Keys
-from florist.common.storage.element_sets import positions, sorted_set
+from florist.common.storage.element_sets import find_rows, sorted_set
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import SetChunk, SetHeader, Step
@@ -109,7 +109,7 @@ def transcript() -> Transcript:
 
 
 def common_elements(a: Elements, b: Elements) -> int:
-    return int(np.sum(positions(sorted_set(a), b) >= 0))
+    return int(np.sum(find_rows(sorted_set(a), b) >= 0))
 
 
 def correlation(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> float:
@@ -151,7 +151,7 @@ def test_no_order_survives_a_shuffle(transcript: Transcript, ids: list[bytes]) -
             continue  # in order by design; a party sees its own IDs here, or random elements
         order = sorted_set(elements)
         assert np.array_equal(order, elements), "the set is not shuffled as a whole"
-        found = positions(order, transcript.path(step, ids))
+        found = find_rows(order, transcript.path(step, ids))
         if np.all(found >= 0):
             orders[step.name] = found
     assert len(orders) == 5

@@ -393,7 +393,7 @@ def test_a_full_disk_is_told_beforehand_or_when_it_is_full(tmp_path: Path, rows:
         usage = mock.Mock(free=4 * rows - 1)
         with (
             mock.patch("shutil.disk_usage", return_value=usage),
-            pytest.raises(ConfigurationError, match=r"work has 0\.0 GB for files that take up to"),
+            pytest.raises(ConfigurationError, match=r"work has space for 0\.0 GB, but up to"),
         ):
             FeatureStore(0, FolderStorage(tmp_path / "work")).hold(found)
         with (

@@ -1,4 +1,4 @@
-"""Every engine and every group that this machine can run."""
+"""Every engine and every group that this machine supports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def group(request: pytest.FixtureRequest) -> Iterator[Group]:
 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after an installation without a C compiler."""
+    """Simulate an installation without a C compiler."""
     monkeypatch.setattr(kernels, "native", None)
     monkeypatch.setattr(kernels, "why_missing", "no compiler")
 
@@ -82,7 +82,7 @@ def native() -> kernels.Kernels:
 
 @dataclass(frozen=True)
 class BatchKernels:
-    """Hashing and checking: with the vector unit, or without."""
+    """The kernels for hashing and checking, with or without AVX-512 IFMA."""
 
     expand: Callable[[Bytes, Bytes, Bytes, Bytes], None]
     map_to_curve: Callable[[Bytes, Bytes], None]

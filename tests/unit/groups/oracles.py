@@ -1,4 +1,4 @@
-"""Slow and obvious: what the fast code is compared with."""
+"""Slow and obvious implementations, to compare the fast code with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def elements_of(*numbers: int) -> Elements:
-    """Numbers as X25519 elements, canonical or not."""
+    """Encode numbers as X25519 elements, canonical or not."""
     return rows_of([encode(number) for number in numbers])
 
 
@@ -26,7 +26,7 @@ def numbers_of(elements: Elements) -> list[int]:
 
 
 def is_square(number: int) -> bool:
-    """Of a number that is not 0."""
+    """Whether a non-zero number is a square modulo p."""
     return pow(number, (PRIME - 1) // 2, PRIME) == 1
 
 
@@ -35,7 +35,7 @@ def is_on_curve(u: int) -> bool:
 
 
 def times(scalar: int, u: int) -> int:
-    """The u-coordinate of `scalar` times the point: RFC 7748's ladder, for any scalar."""
+    """Return the u-coordinate of `scalar` times the point: RFC 7748's ladder, for any scalar."""
     x2, z2, x3, z3 = 1, 0, u, 1
     for bit in f"{scalar:b}":
         if bit == "1":

@@ -1,4 +1,4 @@
-"""The vector kernels in a build that checks each bound they rely on."""
+"""The vector kernels, in a build that checks each bound that they rely on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NATIVE = Path(kernels.__file__).parent / "native"
 
 
 def compile_checked(*arguments: str | Path) -> None:
-    """With whatever compiled this Python, without optimisation: it takes seconds."""
+    """Compile with the compiler of this Python, without optimisation: it takes seconds."""
     compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
     headers = Path(sysconfig.get_paths()["include"])
     if shutil.which(compiler[0]) is None or not (headers / "Python.h").exists():
@@ -30,7 +30,7 @@ def compile_checked(*arguments: str | Path) -> None:
     subprocess.run([*compiler, *flags, *map(str, arguments)], check=True, timeout=300)
 
 
-def test_the_greatest_limbs(native: Kernels, tmp_path: Path) -> None:
+def test_the_largest_limbs(native: Kernels, tmp_path: Path) -> None:
     if not native.ifma_available():
         pytest.skip("this CPU has no AVX-512 IFMA")
     program = tmp_path / "extremes"
@@ -39,7 +39,7 @@ def test_the_greatest_limbs(native: Kernels, tmp_path: Path) -> None:
     assert (result.stdout, result.stderr) == ("all bounds held\n", "")
 
 
-#: Compares the build with the one in use; a bound that does not hold ends it.
+#: Compares this build with the installed one; a violated bound aborts it.
 COMPARE = """
 import os, sys
 from importlib.machinery import ExtensionFileLoader

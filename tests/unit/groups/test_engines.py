@@ -37,7 +37,7 @@ def engine(request: pytest.FixtureRequest, threads: Threads) -> Iterator[Engine]
 
 
 def reference(points: Elements, scalar: bytes) -> Elements:
-    """The `cryptography` package, in place."""
+    """Multiply with the `cryptography` package in this process."""
     return rows_of([x25519_worker.multiply(points.tobytes(), scalar)])
 
 
@@ -104,24 +104,24 @@ def test_many_random_points(engine: Engine) -> None:
     np.testing.assert_array_equal(engine.multiply(points, scalar), reference(points, scalar))
 
 
-def test_auto_takes_the_first_that_runs(threads: Threads) -> None:
+def test_auto_selects_the_first_engine_that_runs(threads: Threads) -> None:
     runnable = []
     for name in X25519_ENGINES:
         try:
             runnable.append(make_engine(name, threads).name)
         except ConfigurationError as error:
             assert f"{name!r} cannot run here" in str(error)  # noqa: PT017
-            assert "cryptography" in str(error).partition("available are")[2]  # noqa: PT017
+            assert "cryptography" in str(error).partition("available:")[2]  # noqa: PT017
     assert runnable[-1] == "cryptography"
     assert make_engine("auto", threads).name == runnable[0]
 
 
-def test_an_unknown_engine_is_refused(threads: Threads) -> None:
+def test_an_unknown_engine_is_rejected(threads: Threads) -> None:
     with pytest.raises(
-        ConfigurationError, match=r"has no engine 'gpu'; known are: auto, ifma, avx2"
+        ConfigurationError, match=r"has no engine 'gpu'; choose one of: auto, ifma, avx2"
     ):
         make_engine("gpu", threads)
-    with pytest.raises(ConfigurationError, match=r"has no engine 'multibuffer'; known are"):
+    with pytest.raises(ConfigurationError, match=r"has no engine 'multibuffer'; choose one of"):
         make_engine("multibuffer", threads)  # what `ifma` replaced
 
 
@@ -129,7 +129,7 @@ def test_an_unknown_engine_is_refused(threads: Threads) -> None:
 def test_without_kernels(threads: Threads) -> None:
     assert make_engine("auto", threads).name == "cryptography"
     with pytest.raises(
-        ConfigurationError, match=r"not built \(no compiler\); available are: auto, cryptography$"
+        ConfigurationError, match=r"not built \(no compiler\); available: auto, cryptography$"
     ):
         make_engine("ifma", threads)
 
@@ -139,7 +139,7 @@ def test_without_ifma(threads: Threads) -> None:
     assert make_engine("auto", threads).name in ("avx2", "cryptography")
 
 
-def test_a_kernel_that_computes_nonsense_is_not_used(
+def test_a_kernel_with_wrong_results_is_not_used(
     threads: Threads, native: kernels.Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken:
@@ -222,7 +222,7 @@ def test_a_worker_that_dies_is_reported(points: Elements) -> None:
     engine.multiply(points, os.urandom(32))
     (worker,) = workers_of(psutil.Process())
     worker.kill()
-    with pytest.raises(InternalError, match=r"worker process .* ended early"):
+    with pytest.raises(InternalError, match=r"worker process .* ended unexpectedly"):
         engine.multiply(points, os.urandom(32))
     # The next call starts another.
     engine.multiply(points, os.urandom(32))

@@ -96,7 +96,7 @@ def test_the_kernels_agree_with_the_rfc_as_written(
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=70), min_size=8, max_size=30))
 def test_short_ids_under_our_tag(threads: Threads, ids: list[bytes]) -> None:
-    """Most of them in lanes side by side, and some too long for that."""
+    """Most are hashed in parallel lanes; some are too long for that."""
     assert numbers_of(hash_to_curve(IdColumn.from_bytes(ids), CURVE_TAG, threads)) == [
         encode_to_curve(value, CURVE_TAG) for value in ids
     ]
@@ -114,7 +114,7 @@ def test_every_length_of_message(batch: BatchKernels, spread: int) -> None:
         assert [row.tobytes() for row in out] == [expand_message(m, tag) for m in messages]
 
 
-def test_the_map_at_the_edges_of_the_field(batch: BatchKernels) -> None:
+def test_the_map_at_the_limits_of_the_field(batch: BatchKernels) -> None:
     edges = [
         multiple * PRIME + delta
         for multiple in (0, 1, 2, 2**128, (2**384 - 1) // PRIME - 1)
@@ -169,7 +169,7 @@ def test_our_tag_keeps_the_second_hash_in_one_block() -> None:
 
 
 def test_hashes_never_change(group: Group) -> None:
-    """Both parties must agree across releases: these digests are what 0.1.0 computes."""
+    """Different releases must agree: these are the digests that release 0.1.0 computes."""
     ids = IdColumn.from_bytes([b"", b"alice", "Ünïcode".encode(), bytes(100)])
     digest = hashlib.sha256(group.hash_ids(ids).tobytes()).hexdigest()
     assert digest == HASHES[group.name]
@@ -206,7 +206,7 @@ def test_residues(message: bytes) -> None:
     assert gmpy2.jacobi(residue, prime) == 1
 
 
-def test_tag_and_message_do_not_run_together() -> None:
+def test_tag_and_message_are_separated() -> None:
     prime = PRIMES["modp2048"]
     assert hash_to_residue(b"bc", b"a", prime) != hash_to_residue(b"c", b"ab", prime)
     assert encode_to_curve(b"bc", b"a") != encode_to_curve(b"c", b"ab")

@@ -114,13 +114,13 @@ def test_wrong_shapes(group: ModpGroup) -> None:
             group.power(wrong, group.random_exponent())
 
 
-def test_the_neutral_element_ends_in_an_error(group: ModpGroup) -> None:
+def test_the_neutral_element_is_an_error(group: ModpGroup) -> None:
     with pytest.raises(ProtocolViolation, match=r"^1 of 2 elements"):
         group.power(encoded(group, 4, 1), group.random_exponent())
 
 
 def test_names() -> None:
-    with pytest.raises(ConfigurationError, match="known are: modp2048, modp3072"):
+    with pytest.raises(ConfigurationError, match="choose one of: modp2048, modp3072"):
         ModpGroup("modp1024")
-    with pytest.raises(ConfigurationError, match="has no engine 'avx2'; known are: auto, gmpy2"):
+    with pytest.raises(ConfigurationError, match="no engine 'avx2'; choose one of: auto, gmpy2"):
         ModpGroup("modp2048", "avx2")

@@ -1,4 +1,4 @@
-"""The kernels refuse what does not fit; that they compute the right thing is tested elsewhere."""
+"""The kernels reject buffers of the wrong size; other tests check what they compute."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_multiplication_in_place_across_blocks(native: Kernels, name: str, count
     assert buffer.tobytes() == expected + b"untouched"
 
 
-def test_the_end_of_the_output_is_respected(batch: BatchKernels) -> None:
+def test_nothing_is_written_beyond_the_output(batch: BatchKernels) -> None:
     for count in range(1, 20):
         uniform = np.full((count + 8, 48), 7, np.uint8)
         batch.expand(bytes(5 * count), np.arange(count + 1) * 5, b"t", uniform[:count])

@@ -67,7 +67,7 @@ def test_one_bad_point(group: Group, good: Elements, bad: bytes, fault: str, cou
     for position in {0, count // 2, count - 1}:
         elements = good[:count].copy()
         elements[position] = np.frombuffer(bad, np.uint8)
-        # The whole message: nothing in it tells the position or the value.
+        # The whole message: it reveals neither the position nor the value.
         with pytest.raises(ProtocolViolation, match=f"^1 of {count} elements are {fault}$"):
             group.validate(elements)
 
@@ -96,7 +96,7 @@ def test_the_batch_agrees_with_the_definition(batch: BatchKernels, numbers: list
 
 
 def test_the_batch_multiplies_by_random_subsets(batch: BatchKernels) -> None:
-    """With bytes that leave a point out of all subsets it goes unseen; with one bit, it is seen."""
+    """A wrong point in no random subset is not detected; with one bit set, it is."""
     points = elements_of(ON_CURVE, ON_TWIST)
     for round_ in range(16):
         for bit in range(8):
@@ -107,7 +107,7 @@ def test_the_batch_multiplies_by_random_subsets(batch: BatchKernels) -> None:
 
 
 def test_points_that_share_random_bytes_do_not_cancel(batch: BatchKernels) -> None:
-    """Two wrong points in the same subsets would be a square; sharing must not put them there."""
+    """Two wrong points in the same subsets would cancel; sharing bytes must not cause that."""
     for first in range(8):
         for second in range(first):
             points = elements_of(*[ON_CURVE] * 16)
@@ -163,7 +163,7 @@ def test_on_other_machines(
 
 
 def test_powers_stay_on_the_curve(group: Group, good: Elements) -> None:
-    """The twist trap: a hash used as u would be on the twist half of the time, and stay there."""
+    """A hash used directly as u would be on the twist half of the time, and so would its powers."""
     exponent = group.random_exponent()
     assert all(map(is_on_curve, numbers_of(group.power(good[:50], exponent))))
     naive = rows_of([os.urandom(31) + b"\0" for _ in range(200)])

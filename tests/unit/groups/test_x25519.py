@@ -27,7 +27,7 @@ def test_the_clamped_form_is_the_same_exponent_up_to_sign(exponent: Exponent) ->
     assert scalar % ORDER in (exponent, ORDER - exponent)
 
 
-def test_the_few_exponents_without_a_clamped_form_are_refused() -> None:
+def test_exponents_without_a_clamped_form_are_rejected() -> None:
     # k = 8·e with e in [2^252, q): neither e nor q - e has bit 251 as its highest.
     for eighth in (2**252, ORDER - 1, 1, ORDER - 2**252):
         exponent = Exponent(8 * eighth % ORDER)
@@ -64,12 +64,12 @@ def test_a_component_of_low_order_has_no_effect(x25519: Group) -> None:
 
 
 @pytest.mark.parametrize("low", LOW_ORDER)
-def test_low_order_points_end_in_an_error(x25519: Group, low: int) -> None:
+def test_low_order_points_are_an_error(x25519: Group, low: int) -> None:
     with pytest.raises(ProtocolViolation, match=r"^1 of 3 elements are of low order$"):
         x25519.power(elements_of(9, low, 9), x25519.random_exponent())
 
 
-def test_low_order_is_all_of_it() -> None:
+def test_low_order_is_complete() -> None:
     assert {u for u in LOW_ORDER if times(8, u) == 0} == set(LOW_ORDER)
     assert [is_on_curve(u) for u in LOW_ORDER[1:]] == [True] * 3
     # Eight points: the neutral element, (0, 0), and two for each of the other three.
@@ -77,7 +77,7 @@ def test_low_order_is_all_of_it() -> None:
     assert not is_on_curve(PRIME - 1)
 
 
-def test_a_wrong_shape_is_a_bug(x25519: Group) -> None:
+def test_a_wrong_shape_is_an_internal_error(x25519: Group) -> None:
     for bad in (np.zeros(32, np.uint8), np.zeros((2, 31), np.uint8), np.zeros((2, 32), np.int8)):
         with pytest.raises(InternalError):
             x25519.power(bad, x25519.random_exponent())  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from florist.common.psu.keys import Keys
 from florist.common.psu.ranks import find_ranks
 from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.psu.union_work import UNLIMITED, UnionWork
-from florist.common.storage.element_sets import positions, sorted_set
+from florist.common.storage.element_sets import find_rows, sorted_set
 from florist.common.storage.files import FolderStorage, MemoryStorage
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def test_ranks_by_runs_and_merges(size: int, share: float, seed: int, room: int,
         patch.setattr(set_stream, "CHUNK_BYTES", 8 * WIDTH)
         patch.setattr(ranks_module, "_PART", part)
         found = find(work_in(MemoryStorage(), room), universe, own)
-        assert found.all().tolist() == positions(universe, own).tolist() == chosen.tolist()
+        assert found.all().tolist() == find_rows(universe, own).tolist() == chosen.tolist()
         for count in (0, len(own) // 3, len(own)):
             parts = list(found.parts(count))
             assert all(0 < len(each) <= part for each in parts)
@@ -121,7 +121,7 @@ def test_a_full_disk_is_reported(tmp_path: Path, which: int) -> None:
                 with super().scratch() as file:
                     yield file
             else:
-                with self._told(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
+                with self.disk_errors(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
                     yield file
 
     work = work_in(Full(tmp_path / "work"), 10_000)

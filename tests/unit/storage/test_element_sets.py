@@ -19,7 +19,7 @@ WIDTHS = (32, 256)
 
 @st.composite
 def rows(draw: st.DrawFn, width: int) -> list[bytes]:
-    """Few different bytes at the ends: many rows share prefixes, repeat, or end in zeros."""
+    """Rows with few different bytes: many share prefixes, repeat, or end in zeros."""
     part = st.binary(max_size=2) | st.sampled_from([b"", b"\0", b"\xff", b"\x80", b"\x7f"])
     row = st.builds(
         lambda fill, start, end: (start + bytes([fill]) * width)[: width - len(end)] + end,
@@ -71,10 +71,10 @@ def test_union_and_intersection(case: tuple[int, list[bytes], list[bytes]]) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(two_lists())
-def test_positions(case: tuple[int, list[bytes], list[bytes]]) -> None:
+def test_find_rows(case: tuple[int, list[bytes], list[bytes]]) -> None:
     width, first, second = case
     universe = sorted(set(first))
-    found = element_sets.positions(rows_of(universe, width), rows_of(second, width))
+    found = element_sets.find_rows(rows_of(universe, width), rows_of(second, width))
     assert found.dtype == np.int64
     assert found.tolist() == [universe.index(x) if x in universe else -1 for x in second]
 
@@ -82,7 +82,7 @@ def test_positions(case: tuple[int, list[bytes], list[bytes]]) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("shared", [0, 7, 8, 9, 31])
 def test_many_rows(width: int, shared: int) -> None:
-    """All rows agree in their first `shared` bytes: what a hostile peer would send."""
+    """All rows share their first `shared` bytes, as a malicious peer might choose them."""
     random = np.random.default_rng(width + shared)
     elements = random.integers(0, 256, (5000, width), dtype=np.uint8)
     elements[:, :shared] = 0x5A
@@ -96,7 +96,7 @@ def test_many_rows(width: int, shared: int) -> None:
     np.testing.assert_array_equal(element_sets.union(distinct, half), distinct)
     assert element_sets.intersection_size(distinct, half) == len(half)
     index = {row: i for i, row in enumerate(as_list(half))}
-    assert element_sets.positions(half, elements).tolist() == [index.get(x, -1) for x in values]
+    assert element_sets.find_rows(half, elements).tolist() == [index.get(x, -1) for x in values]
 
 
 def test_read_only_rows() -> None:

@@ -66,6 +66,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_disk_is_checked_in_advance(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path / "work")
-    storage.require(disk_needed(WIDTH, 1000, 1000, LIMIT))
-    with pytest.raises(ConfigurationError, match="make room"):
-        storage.require(disk_needed(WIDTH, 1000, 10**15, LIMIT))
+    storage.require_space(disk_needed(WIDTH, 1000, 1000, LIMIT))
+    with pytest.raises(ConfigurationError, match="free space"):
+        storage.require_space(disk_needed(WIDTH, 1000, 10**15, LIMIT))

@@ -44,7 +44,7 @@ def test_names() -> None:
         assert strategy.name == name
         assert strategy.looks_real == (name == "fea-sampling")
         assert isinstance(strategy, EmbeddingStrategy) == (name != "fea-sampling")
-    with pytest.raises(ConfigurationError, match=r"unknown; known are: fea-sampling, fea-g"):
+    with pytest.raises(ConfigurationError, match=r"choose one of: fea-sampling, fea-g"):
         feature_strategy("fea-magic", SETTINGS)
 
 
