@@ -194,7 +194,7 @@ def test_a_full_disk_is_told(table: Table, tmp_path: Path, monkeypatch: pytest.M
     class Full(FolderStorage):
         @contextmanager
         def scratch(self) -> Iterator[BinaryIO]:
-            with self._told(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
+            with self.disk_errors(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
                 yield file
 
     monkeypatch.setattr(id_check, "_SORT_MEMORY", 48 * 100)

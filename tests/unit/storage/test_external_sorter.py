@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.storage.external_sorter import rows_in_room, rows_on_disk, sorting
+from florist.common.storage.external_sorter import rows_in_memory, rows_on_disk, sorting
 from florist.common.storage.files import FolderStorage, MemoryStorage
 from tests.support.row_streams import WIDTH, as_rows, as_values, block_sizes, rows, stream
 
@@ -41,7 +41,7 @@ def test_a_sorter_stays_within_its_memory(tmp_path: Path, expected: int) -> None
     """With many runs on disk, no block is larger than the memory allows, whatever was expected."""
     values = np.random.default_rng(1).integers(0, 256, (50_000, WIDTH), dtype=np.uint8)
     room = 200_000
-    capacity = rows_in_room(WIDTH, room)
+    capacity = rows_in_memory(WIDTH, room)
     storage = FolderStorage(tmp_path / "work")
     with sorting(storage, WIDTH, room, expected) as sorter:
         for start in range(0, len(values), 777):
@@ -130,7 +130,7 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     class Full(FolderStorage):
         @contextmanager
         def scratch(self) -> Iterator[BinaryIO]:
-            with self._told(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
+            with self.disk_errors(), open("/dev/full", "r+b", buffering=0) as file:  # noqa: PTH123
                 yield file
 
     rows = np.zeros((100, WIDTH), dtype=np.uint8)
