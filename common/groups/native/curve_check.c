@@ -5,18 +5,18 @@
 #include "field25519.h"
 
 /* A product of non-zero numbers is a square exactly when an even number of them are non-squares. So
- * if some right side is not a square, the product over a random subset is not one either, with
- * probability 1/2. The eight bits of a random byte put a number into eight subsets at once: numbers
- * with the same byte are multiplied together first, one multiplication each, and the product over
- * subset k is the product of the buckets whose index has bit k. */
+ * if any right side is not a square, the product over a random subset is a non-square with
+ * probability 1/2. The eight bits of a random byte assign a number to eight subsets at once: numbers
+ * with the same byte are first multiplied together, with one multiplication each, and the product
+ * over subset k is the product of the buckets whose index has bit k. */
 
 #define BUCKETS 256
 #define SUBSETS_PER_ROUND 8
 
-/* Right sides that are computed at a time, so that they and a round's buckets stay in the cache. */
+/* Right sides computed at a time, so that they and the buckets of a round stay in the cache. */
 #define BLOCK 256
 
-/* Every canonical encoding but 0 becomes the right side of the curve's equation. */
+/* Computes the right side of the curve equation for every canonical encoding except 0. */
 static int load_block(fe right_side[], const uint8_t *points, size_t count)
 {
     static const uint8_t zero[32];

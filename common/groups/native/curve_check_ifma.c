@@ -7,16 +7,17 @@
 
 #ifdef FLORIST_HAVE_IFMA
 
-/* Each lane is a batch of its own, but all use the same random bytes: one for each vector and round.
- * For the points of one lane these are as uniform as ever, and if any lane has a wrong point, that
- * lane's symbols show it. So there are eight times as many symbols to compute in the end, eight at a
- * time, and otherwise an eighth of the work. */
+/* Each lane is a separate batch, but all lanes use the same random bytes: one per vector and round.
+ * For the points of one lane these bytes are still uniform, and if any lane has an invalid point,
+ * the symbols of that lane show it. So there are eight times as many symbols to compute at the end,
+ * eight at a time, and everything else is an eighth of the work. */
 
 #define BUCKETS 256
 #define SUBSETS_PER_ROUND 8
 #define SUBSETS (CHECK_ROUNDS * SUBSETS_PER_ROUND)
 
-/* Every canonical encoding but 0 becomes the right side of the curve's equation; unused lanes, 1. */
+/* Computes the right side of the curve equation for every canonical encoding except 0; unused lanes
+ * become 1. */
 static IFMA_TARGET int load_right_sides(vfe right_side[], const uint8_t *points, size_t count)
 {
     const vfe one = vfe_small(1);
@@ -34,8 +35,8 @@ static IFMA_TARGET int load_right_sides(vfe right_side[], const uint8_t *points,
     return !bad;
 }
 
-/* products[k] = the product of the buckets whose index has bit k. Changes the buckets: as soon as the
- * highest bit has been seen to, the two halves are joined. */
+/* products[k] = the product of the buckets whose index has bit k. Overwrites the buckets: after the
+ * highest bit is processed, the two halves are merged. */
 static IFMA_TARGET void subset_products(vfe products[SUBSETS_PER_ROUND], vfe bucket[BUCKETS])
 {
     for (int k = SUBSETS_PER_ROUND; k-- > 0;) {
@@ -48,7 +49,7 @@ static IFMA_TARGET void subset_products(vfe products[SUBSETS_PER_ROUND], vfe buc
     }
 }
 
-/* Multiplies each right side into one of the round's buckets, as the random bytes say. */
+/* Multiplies each right side into the bucket of the round that its random byte selects. */
 static IFMA_TARGET void round_products(vfe products[SUBSETS_PER_ROUND], const vfe right_side[],
                                        size_t vectors, const uint8_t *random)
 {

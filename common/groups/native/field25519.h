@@ -33,7 +33,7 @@ static inline void store_le64(uint8_t *bytes, uint64_t word)
         bytes[i] = (uint8_t)word;
 }
 
-/* The low 255 bits of 32 little-endian bytes; the top bit is ignored. */
+/* Loads the low 255 bits of 32 little-endian bytes; the top bit is ignored. */
 static inline fe fe_load(const uint8_t bytes[32])
 {
     const uint64_t w0 = load_le64(bytes), w1 = load_le64(bytes + 8);
@@ -47,7 +47,7 @@ static inline fe fe_load(const uint8_t bytes[32])
     }};
 }
 
-/* One pass of carries: limbs below 2^63 become limbs below 2^51 + 2^17. */
+/* One carry pass: limbs below 2^63 become limbs below 2^51 + 2^17. */
 static inline fe fe_carry(fe a)
 {
     for (int i = 0; i < 4; i++) {
@@ -59,7 +59,7 @@ static inline fe fe_carry(fe a)
     return a;
 }
 
-/* The one encoding below p. */
+/* Stores the canonical encoding, below p. */
 static inline void fe_store(uint8_t bytes[32], fe a)
 {
     a = fe_carry(fe_carry(a));
@@ -138,12 +138,12 @@ static inline fe fe_square(fe a)
         (u128)a0_2 * a4 + (u128)a1_2 * a3 + (u128)a2 * a2);
 }
 
-/* Elements at a time in the long chains of squarings below: one alone would wait for its own carries,
- * several overlap. */
+/* Elements per long chain of squarings below: a single one would wait for its own carries, several
+ * overlap. */
 #define FE_LANES 4
 
-/* How to reach a^(2^250 - 1). From x = a^(2^m - 1) and y = a^(2^n - 1): n squarings of x, times y, is
- * a^(2^(m+n) - 1). Row i makes power i + 1; power 0 is `a` itself. */
+/* Addition chain for a^(2^250 - 1). From x = a^(2^m - 1) and y = a^(2^n - 1), n squarings of x times y
+ * give a^(2^(m+n) - 1). Row i computes power i + 1; power 0 is `a` itself. */
 #define FE_POWER_STEPS 10
 static const struct {
     uint8_t from, squarings, times;
@@ -178,7 +178,7 @@ static inline void fe_pow_2_250_1(fe out[FE_LANES], const fe a[FE_LANES])
     memcpy(out, powers[FE_POWER_STEPS], sizeof powers[FE_POWER_STEPS]);
 }
 
-/* All-ones where a^((p-1)/2) is 1: where `a` is a square other than zero. Zero elsewhere. */
+/* All ones where a^((p-1)/2) is 1, that is where `a` is a non-zero square; zero elsewhere. */
 static inline void fe_is_square(uint64_t out[FE_LANES], const fe a[FE_LANES])
 {
     fe x[FE_LANES];
@@ -190,7 +190,7 @@ static inline void fe_is_square(uint64_t out[FE_LANES], const fe a[FE_LANES])
             x[lane] = fe_square(x[lane]);
         uint8_t symbol[32];
         fe_store(symbol, fe_multiply(x[lane], a6));
-        /* It is 1, p - 1 or 0, and of these only 1 is odd. */
+        /* The symbol is 1, p - 1 or 0; only 1 is odd. */
         out[lane] = (uint64_t)0 - (symbol[0] & 1);
     }
 }

@@ -1,11 +1,11 @@
-/* Arithmetic modulo p = 2^255 - 19 on eight numbers at a time, one in each 64-bit lane of AVX-512
- * registers, by the multiply-adds of IFMA.
+/* Arithmetic modulo p = 2^255 - 19 on eight numbers at a time, one per 64-bit lane of AVX-512
+ * registers, with the multiply-add instructions of IFMA.
  *
- * A number is five limbs of radix 2^51. lo(s, a, b) adds the low 52 bits of the product of the low 52
- * bits of a and b, hi(s, a, b) its other 52 bits. So an operand's limbs may take 52 bits, one more
- * than the radix, and what stands above them is not read.
+ * A number has five limbs of radix 2^51. lo(s, a, b) adds the low 52 bits of the product of the low 52
+ * bits of a and b, hi(s, a, b) its high 52 bits. So the limbs of an operand may have 52 bits, one more
+ * than the radix; higher bits are ignored.
  *
- * Bounds (each is proved where it is made, and checked at run time when built with
+ * Bounds (each is proved where it arises, and checked at run time when built with
  * -DFLORIST_CHECK_BOUNDS):
  *
  *   vfe       its limbs are the low 52 bits of v[t], and all of v[0], which is below 2^51 + 2^17
@@ -28,7 +28,7 @@
 #include <immintrin.h>
 
 #define IFMA_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")))
-/* Inlined so that loop counters are constants and limbs live in registers. */
+/* Inlined so that loop counters are constants and limbs stay in registers. */
 #define IFMA_INLINE static inline __attribute__((always_inline)) IFMA_TARGET
 #define UNROLL _Pragma("GCC unroll 8")
 
@@ -95,18 +95,19 @@ IFMA_INLINE vint shift_left(vint a, unsigned bits)
 
 /* ---- products --------------------------------------------------------------- */
 
-/* A product of limbs i and j has its low half in column i + j and its high half, which weighs
- * 2^52 = 2 * 2^51, twice in the next column. 2^255 = 19 mod p: column t + 5 counts 19 times in
- * column t. An addition costs as much as a product of limbs, so there should be few beside them.
+/* A product of limbs i and j has its low half in column i + j; its high half has weight
+ * 2^52 = 2 * 2^51 and counts twice in the next column. 2^255 = 19 mod p: column t + 5 counts 19 times
+ * in column t. An addition costs as much as a product of limbs, so additions are kept to a minimum.
  *
- * BIASED adds a multiple of p that is greater, limb by limb, than any result without: then one of
- * those can be subtracted and nothing is negative. It is where the accumulators start, and costs
- * nothing. */
+ * BIASED adds a multiple of p that is greater, limb by limb, than any unbiased result, so that an
+ * unbiased result can be subtracted without negative limbs. It is the initial value of the
+ * accumulators and costs nothing. */
 enum { PLAIN = 0, BIASED = 1 };
 
-/* A factor with its 19-fold, so that five columns remain. Of 19 g[j], which has 57 bits, the low 51,
- * a[j], stay in column t = i + j - 5; the others, b[j], belong to column t + 1, where the same limb i
- * of the other factor meets a[j + 1], or g[0] if j = 4. Below, a[1] to a[4] and a_b[2] to a_b[4]. */
+/* A factor and 19 times the factor, so that five columns remain. Of 19 g[j], which has 57 bits, the
+ * low 51 bits, a[j], stay in column t = i + j - 5; the others, b[j], belong to column t + 1, where the
+ * same limb i of the other factor is multiplied by a[j + 1], or by g[0] if j = 4. a[1] to a[4] and
+ * a_b[2] to a_b[4] are used below. */
 typedef struct {
     vfe g;
     vint g0_b4;  /* g[0] + b[4] */
@@ -125,7 +126,7 @@ IFMA_INLINE prepared prepare(const vfe *g)
     return r;
 }
 
-/* What limb i of the other factor is multiplied by in column t. */
+/* The operand by which limb i of the other factor is multiplied in column t. */
 IFMA_INLINE vint factor_of(const prepared *g, int i, int t)
 {
     if (i > t)
@@ -133,9 +134,9 @@ IFMA_INLINE vint factor_of(const prepared *g, int i, int t)
     return i == t && t > 0 ? g->g0_b4 : g->g.v[t - i];
 }
 
-/* With L(t), H(t) for the sums of low and high halves of column t: limb t is L(t) + 2 H(t - 1), limb 0
- * L(0) + 2 * 19 H(4). A half is below 2^52, so limb 0 is at most 5 + 38 * 5 = 195 times that.
- * The bias is 570 p, whose limbs are just below 285 * 2^52. */
+/* Let L(t) and H(t) be the sums of the low and high halves of column t. Then limb t is
+ * L(t) + 2 H(t - 1), and limb 0 is L(0) + 2 * 19 H(4). A half is below 2^52, so limb 0 is at most
+ * 5 + 38 * 5 = 195 times that. The bias is 570 p, whose limbs are just below 285 * 2^52. */
 IFMA_INLINE wide mul_prepared(const vfe *f, const prepared *g, int biased)
 {
     vint high[5];
@@ -164,19 +165,19 @@ IFMA_INLINE wide mul(const vfe *f, const vfe *g, int biased)
     return mul_prepared(f, &factor, biased);
 }
 
-/* f * f, with each product of two different limbs computed once and counted twice. There is no room to
- * double a limb beforehand, so columns are: with c(t) = L(t + 5) + 2 H(t + 4), limb t is
+/* f * f, with each product of two different limbs computed once and counted twice. A limb has no spare
+ * bit to be doubled beforehand, so columns are doubled: with c(t) = L(t + 5) + 2 H(t + 4), limb t is
  *
  *     L(t) + 2 H(t - 1) + 19 c(t)
  *
- * all in one accumulator. Squares of limbs have their low halves in even columns, their high halves in
- * odd ones. So an odd column can be doubled as a whole at last, and in an even one only the low half of
- * a square comes after that. c[0], c[2] and c[4], of odd columns, are half of c(t), which the last
- * doubling of the limb makes good: 2 (2 c + 16 c + c). c[1] and c[3] are all of it, and make
+ * in one accumulator. Squares of limbs have their low halves in even columns and their high halves in
+ * odd ones. So an odd column can be doubled as a whole at the end, and in an even one only the low
+ * half of a square is added after that. c[0], c[2] and c[4], of odd columns, are half of c(t), which
+ * the last doubling of the limb corrects: 2 (2 c + 16 c + c). c[1] and c[3] are all of c(t):
  * 2 * 2 c + 16 c - c.
  *
- * Limb 0 is the greatest: one half of its own and, of column 5, four low and twice five high ones,
- * 1 + 19 * 14 = 267 in all. The bias is 608 p, whose limbs are just below 304 * 2^52. */
+ * Limb 0 is the largest: one half of its own and, from column 5, four low halves and twice five high
+ * ones, 1 + 19 * 14 = 267 in total. The bias is 608 p, whose limbs are just below 304 * 2^52. */
 IFMA_INLINE wide sqr(const vfe *f, int biased)
 {
     vint c[5];
@@ -194,7 +195,7 @@ IFMA_INLINE wide sqr(const vfe *f, int biased)
         UNROLL for (int j = i + 1 > 5 - i ? i + 1 : 5 - i; j < 5; j++)
             c[i + j - 5] = lo(c[i + j - 5], f->v[i], f->v[j]);
     c[1] = add(c[1], c[1]);
-    c[3] = shift_left(c[3], 2); /* nothing came between its two doublings */
+    c[3] = shift_left(c[3], 2); /* both doublings at once */
     UNROLL for (int i = 3; i < 5; i++)
         c[2 * i - 5] = lo(c[2 * i - 5], f->v[i], f->v[i]);
 
@@ -223,8 +224,8 @@ IFMA_INLINE wide sqr(const vfe *f, int biased)
     return r;
 }
 
-/* w + small * e, for small < 2^19: then a high half is below 2^19. They weigh 2, so they are added
- * twice, which costs no more than to double them. */
+/* w + small * e, for small < 2^19, so that high halves are below 2^19. They have weight 2, so they are
+ * added twice, which costs no more than doubling them. */
 IFMA_INLINE wide add_small_multiple(wide w, const vfe *e, unsigned small)
 {
     const vint factor = VINT(small), wrapped = hi(VZERO, e->v[4], factor);
@@ -261,10 +262,10 @@ IFMA_INLINE wide wide_add_one(wide a)
     return a;
 }
 
-/* Carries. Limbs 1, 2 and 4 pass on what is above their 52 bits, which weighs 2 in the next limb, and
- * need no mask, because nobody reads it again. Limbs 0 and 3, where the two chains of carries start
- * and end, pass on what is above 51 bits. What comes back to them is at most 2 * 2^11 + 2, times 19 for
- * limb 0: they stay below 2^51 + 2^17. */
+/* Carries. Limbs 1, 2 and 4 carry the bits above their 52 bits, which have weight 2 in the next limb,
+ * and need no mask, because those bits are not read again. Limbs 0 and 3, where the two carry chains
+ * start and end, carry the bits above 51 bits. They receive at most 2 * 2^11 + 2, times 19 for limb 0,
+ * so they stay below 2^51 + 2^17. */
 IFMA_INLINE vfe norm(wide w)
 {
     const vint mask = VINT(FE_MASK), two = VINT(2);
@@ -296,7 +297,7 @@ IFMA_INLINE vfe vfe_small(unsigned number)
     return (vfe){{VINT(number), VZERO, VZERO, VZERO, VZERO}};
 }
 
-/* b where the mask is set, else a. */
+/* Selects b where the mask is set, else a. */
 IFMA_INLINE vfe vfe_choose(const vfe *a, const vfe *b, __mmask8 mask)
 {
     vfe r;
@@ -309,7 +310,7 @@ IFMA_INLINE vfe vfe_choose(const vfe *a, const vfe *b, __mmask8 mask)
 
 typedef struct { vint w[4]; } words; /* eight numbers of 32 bytes, little-endian */
 
-/* The first `lanes` (not more than 8) of those at `bytes`; 0 in the other lanes. */
+/* Loads the first `lanes` (at most 8) numbers at `bytes`; 0 in the other lanes. */
 IFMA_INLINE words words_load(const uint8_t *bytes, __mmask8 lanes)
 {
     const vint index = _mm512_set_epi64(28, 24, 20, 16, 12, 8, 4, 0);
@@ -326,20 +327,20 @@ IFMA_INLINE void words_store(uint8_t *bytes, __mmask8 lanes, words a)
         _mm512_mask_i64scatter_epi64(bytes + 8 * i, lanes, index, a.w[i], 8);
 }
 
-/* The lanes in use when `count` numbers are left. */
+/* The number of lanes in use when `count` numbers remain. */
 IFMA_INLINE __mmask8 lanes_of(size_t count)
 {
     return count < IFMA_LANES ? (__mmask8)((1u << count) - 1) : 0xff;
 }
 
-/* Bits `shift` to shift + 50 of the number whose words are low and, above it, high. */
+/* Bits `shift` to shift + 50 of the number with the words low and high. */
 IFMA_INLINE vint limb_of(vint low, vint high, unsigned shift)
 {
     const vint joined = _mm512_or_si512(_mm512_srli_epi64(low, shift), _mm512_slli_epi64(high, 64 - shift));
     return _mm512_and_si512(joined, VINT(FE_MASK));
 }
 
-/* The low 255 bits of each; the top bit is ignored. */
+/* Loads the low 255 bits of each number; the top bit is ignored. */
 IFMA_INLINE vfe from_words(words a)
 {
     return (vfe){{
@@ -351,7 +352,7 @@ IFMA_INLINE vfe from_words(words a)
     }};
 }
 
-/* The one encoding below p; compare fe_store. */
+/* Stores the canonical encoding, below p; see fe_store. */
 IFMA_INLINE words to_words(const vfe *number)
 {
     const vint mask = VINT(FE_MASK);
@@ -380,7 +381,7 @@ IFMA_INLINE words to_words(const vfe *number)
     return r;
 }
 
-/* The lanes that are zero. */
+/* A mask of the lanes that are zero. */
 IFMA_INLINE __mmask8 words_zero(words a)
 {
     const vint any = _mm512_or_si512(_mm512_or_si512(a.w[0], a.w[1]), _mm512_or_si512(a.w[2], a.w[3]));
@@ -389,10 +390,10 @@ IFMA_INLINE __mmask8 words_zero(words a)
 
 /* ---- powers --------------------------------------------------------------- */
 
-/* Vectors at a time in the long chains of squarings: one alone would wait for its own carries. */
+/* Vectors per long chain of squarings: a single one would wait for its own carries. */
 #define IFMA_GROUP 4
 
-/* a^(2^250 - 1) for each of n <= IFMA_GROUP vectors: compare fe_pow_2_250_1. */
+/* a^(2^250 - 1) for each of n <= IFMA_GROUP vectors; see fe_pow_2_250_1. */
 IFMA_INLINE void vfe_pow_2_250_1(vfe *out, const vfe *a, int n)
 {
     vfe powers[FE_POWER_STEPS + 1][IFMA_GROUP];
@@ -412,7 +413,7 @@ IFMA_INLINE void vfe_pow_2_250_1(vfe *out, const vfe *a, int n)
         out[k] = powers[FE_POWER_STEPS][k];
 }
 
-/* The lanes of each vector that are squares other than zero: compare fe_is_square. */
+/* A mask of the lanes of each vector that are non-zero squares; see fe_is_square. */
 static inline IFMA_TARGET void vfe_is_square(__mmask8 out[IFMA_GROUP], const vfe a[IFMA_GROUP])
 {
     vfe x[IFMA_GROUP];
@@ -422,12 +423,12 @@ static inline IFMA_TARGET void vfe_is_square(__mmask8 out[IFMA_GROUP], const vfe
         for (int i = 0; i < 4; i++)
             x[k] = vfe_sqr(&x[k]);
         x[k] = vfe_mul(&x[k], &a6);
-        /* It is 1, p - 1 or 0, and of these only 1 is odd. */
+        /* The symbol is 1, p - 1 or 0; only 1 is odd. */
         out[k] = _mm512_test_epi64_mask(to_words(&x[k]).w[0], VINT(1));
     }
 }
 
-/* a^(p-2): compare fe_invert. */
+/* a^(p-2); see fe_invert. */
 static inline IFMA_TARGET vfe vfe_invert(const vfe *a)
 {
     vfe x;
@@ -439,8 +440,8 @@ static inline IFMA_TARGET vfe vfe_invert(const vfe *a)
     return vfe_mul(&x, &a11);
 }
 
-/* out[i] = 1 / a[i] for i < n, for one inversion (Montgomery's trick): multiply all up, invert the
- * product, and peel the factors off again, each lane on its own. No number may be zero. */
+/* out[i] = 1 / a[i] for i < n, with one inversion (Montgomery's trick): multiply all numbers, invert
+ * the product, and remove the factors again, each lane separately. No number may be zero. */
 static inline IFMA_TARGET void vfe_invert_all(vfe *out, const vfe *a, size_t n)
 {
     vfe product = vfe_small(1);
@@ -455,7 +456,7 @@ static inline IFMA_TARGET void vfe_invert_all(vfe *out, const vfe *a, size_t n)
     }
 }
 
-/* u^3 + A u^2 + u: compare curve_right_side. */
+/* u^3 + A u^2 + u; see curve_right_side. */
 IFMA_INLINE vfe vfe_right_side(const vfe *u)
 {
     const vfe inner = norm(wide_add_one(add_small_multiple(sqr(u, PLAIN), u, CURVE_A_NUMBER)));

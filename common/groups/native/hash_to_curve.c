@@ -6,7 +6,7 @@
 void florist_expand_messages(uint8_t *out, const uint8_t *data, const int64_t *offsets, size_t count,
                              const uint8_t *dst, size_t dst_bytes)
 {
-    static const uint8_t padding[128]; /* one block of zeros comes first, so hash it once */
+    static const uint8_t padding[128]; /* every message starts with this block of zeros: hash it once */
     static const uint8_t length_and_zero[3] = {0, UNIFORM_BYTES, 0};
     const uint8_t dst_length = (uint8_t)dst_bytes, one = 1;
     sha512 padded;
@@ -44,14 +44,14 @@ static fe load_uniform(const uint8_t bytes[UNIFORM_BYTES])
     return fe_add(fe_multiply(fe_load(high), two_to_192), fe_load(low));
 }
 
-/* Elements per inversion, and so the share of it that one element pays. */
+/* Elements per inversion. */
 #define BLOCK (32 * FE_LANES)
 
-/* The inverses of BLOCK elements, none of them zero, for one inversion (Montgomery's trick), done
- * in FE_LANES interleaved chains. */
+/* Inverts BLOCK non-zero elements with one inversion (Montgomery's trick), in FE_LANES interleaved
+ * chains. */
 static void invert_block(fe out[BLOCK], const fe a[BLOCK])
 {
-    /* out[i] = the product of the elements before i in i's chain */
+    /* out[i] = the product of the elements before i in its chain */
     fe running[FE_LANES], inverse[FE_LANES];
     for (int lane = 0; lane < FE_LANES; lane++)
         running[lane] = FE_ONE;
@@ -70,7 +70,7 @@ static void map_block(uint8_t *out, const uint8_t *uniform, size_t count)
 {
     fe x[BLOCK], inverse[BLOCK];
     for (size_t i = 0; i < BLOCK; i++) {
-        /* 1 + 2 r^2, never zero: -1/2 is not a square. A short block is filled up with ones. */
+        /* 1 + 2 r^2 is never zero, because -1/2 is not a square. A short block is padded with ones. */
         x[i] = FE_ONE;
         if (i < count) {
             const fe square = fe_square(load_uniform(uniform + UNIFORM_BYTES * i));

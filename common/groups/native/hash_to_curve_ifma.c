@@ -11,17 +11,17 @@
 /* ---- messages -------------------------------------------------------------- */
 
 #define SHA_BLOCK 128
-/* A hash ends with a byte 0x80 and the length in sixteen. */
+/* A hash ends with a byte 0x80 and the length in sixteen bytes. */
 #define SHA_END 17
 
-/* Words of big-endian bytes to and from numbers. */
+/* Converts words between big-endian bytes and numbers. */
 IFMA_INLINE vint reverse_bytes(vint words)
 {
     return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(_mm_set_epi8(
                                           8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)));
 }
 
-/* The second hash of a message: its first eight words are the first hash, the others as here. */
+/* The second hash of a message: its first eight words are the first hash, the others are these. */
 static void second_block(uint8_t block[SHA_BLOCK], const uint8_t *dst, size_t dst_bytes)
 {
     memset(block, 0, SHA_BLOCK);
@@ -32,8 +32,8 @@ static void second_block(uint8_t block[SHA_BLOCK], const uint8_t *dst, size_t ds
     store_be64(block + SHA_BLOCK - 8, 8 * (66 + dst_bytes));
 }
 
-/* Eight messages, each of which fits into one block with `ending` and what SHA-512 adds. `start` is
- * the state after the block of zeros. */
+/* Hashes eight messages, each of which fits into one block with `ending` and the padding of SHA-512.
+ * `start` is the state after the block of zeros. */
 static IFMA_TARGET void expand_lanes(uint8_t *out, const uint8_t *data, const int64_t *offsets,
                                      const uint8_t *ending, size_t ending_bytes,
                                      const uint64_t start[8], const uint8_t second[SHA_BLOCK])
@@ -101,8 +101,8 @@ void florist_expand_messages_ifma(uint8_t *out, const uint8_t *data, const int64
 /* Vectors per inversion. */
 #define BLOCK (8 * IFMA_GROUP)
 
-/* 48 big-endian bytes each, modulo p. Of the six words, the lowest 255 bits are five limbs; the 129
- * above, as three, count 19 times. */
+/* Reduces 48 big-endian bytes each modulo p. Of the six words, the lowest 255 bits are five limbs; the
+ * 129 bits above, as three limbs, count 19 times. */
 IFMA_INLINE vfe load_uniform(const uint8_t *bytes, __mmask8 lanes)
 {
     const vint index = _mm512_set_epi64(42, 36, 30, 24, 18, 12, 6, 0);
@@ -126,7 +126,7 @@ IFMA_INLINE vfe load_uniform(const uint8_t *bytes, __mmask8 lanes)
 IFMA_INLINE vfe second_candidate(const vfe *u)
 {
     wide r;
-    UNROLL for (int t = 0; t < 5; t++) /* 4p has limbs of nearly 2^53, more than u's and A together */
+    UNROLL for (int t = 0; t < 5; t++) /* 4p's limbs, almost 2^53, exceed u's and A's sum */
         r.v[t] = _mm512_sub_epi64(VINT(4 * P_LIMB(t) - (t ? 0 : CURVE_A_NUMBER)),
                                   _mm512_and_si512(u->v[t], VINT((UINT64_C(1) << 52) - 1)));
     return norm(r);
@@ -138,7 +138,7 @@ static IFMA_TARGET void map_block(uint8_t *out, const uint8_t *uniform, size_t c
     vfe x[BLOCK], inverse[BLOCK];
     const size_t vectors = (count + IFMA_LANES - 1) / IFMA_LANES;
     for (size_t i = 0; i < vectors; i++) {
-        /* 1 + 2 r^2, never zero: -1/2 is not a square. */
+        /* 1 + 2 r^2 is never zero, because -1/2 is not a square. */
         const vfe r = load_uniform(uniform + UNIFORM_BYTES * IFMA_LANES * i,
                                    lanes_of(count - IFMA_LANES * i));
         const wide square = sqr(&r, PLAIN);
@@ -150,7 +150,7 @@ static IFMA_TARGET void map_block(uint8_t *out, const uint8_t *uniform, size_t c
         vfe first[IFMA_GROUP], right_side[IFMA_GROUP];
         __mmask8 square[IFMA_GROUP];
         for (size_t k = 0; k < IFMA_GROUP; k++) {
-            /* Past the end, the last vector again; its result is not used. */
+            /* Beyond the end, the last vector again; its result is not used. */
             first[k] = vfe_mul(&minus_a, &inverse[i + k < vectors ? i + k : vectors - 1]);
             right_side[k] = vfe_right_side(&first[k]);
         }

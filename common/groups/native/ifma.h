@@ -1,4 +1,4 @@
-/* Whether AVX-512 IFMA is there: for the compiler, and for the CPU. */
+/* Whether the compiler and the CPU support AVX-512 IFMA. */
 #ifndef FLORIST_IFMA_H
 #define FLORIST_IFMA_H
 
@@ -6,8 +6,8 @@
 #define FLORIST_HAVE_IFMA
 #endif
 
-/* 1 if this build, this CPU and its OS can run the functions whose names end in _ifma, else 0. Where
- * they cannot, do not call them: they abort, or are not even instructions. */
+/* 1 if this build, this CPU and its OS support the functions whose names end in _ifma, else 0. If
+ * they do not, do not call those functions: they abort or contain illegal instructions. */
 static inline int florist_ifma_available(void)
 {
 #ifdef FLORIST_HAVE_IFMA

@@ -1,5 +1,5 @@
-/* florist.common.groups._native: whole-array kernels. Nothing here touches a Python object while
- * the GIL is released, and every size is checked before. */
+/* florist.common.groups._native: kernels on whole arrays. No Python object is used while the GIL is
+ * released, and every size is checked before. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -11,7 +11,7 @@
 
 #define ELEMENT 32
 
-/* How many whole items of `item` bytes `buffer` has; -1 and ValueError if there is a remainder. */
+/* The number of items of `item` bytes in `buffer`; -1 with a ValueError if there is a remainder. */
 static Py_ssize_t item_count(const Py_buffer *buffer, Py_ssize_t item, const char *name)
 {
     if (buffer->len % item == 0)
@@ -85,7 +85,7 @@ static PyObject *x25519_avx2(PyObject *module, PyObject *args)
 
 /* --- hash to curve, and the check of received points --- */
 
-/* Offsets never fall and stay within the data, so that no message reads outside it. */
+/* Offsets never decrease and stay within the data, so that no message is read beyond it. */
 static int offsets_fit(const int64_t *offsets, Py_ssize_t count, Py_ssize_t data_bytes)
 {
     int fit = offsets[0] >= 0 && offsets[count] <= data_bytes;
@@ -169,7 +169,7 @@ static PyObject *elligator2_map_ifma(PyObject *module, PyObject *args)
 
 typedef int check_kernel(const uint8_t *points, size_t count, const uint8_t *random);
 
-/* `share`: how many points one group of CHECK_ROUNDS random bytes serves. */
+/* `share`: the number of points that share CHECK_ROUNDS random bytes. */
 static PyObject *check(PyObject *args, check_kernel *kernel, Py_ssize_t share)
 {
     Py_buffer points, random;

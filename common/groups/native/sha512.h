@@ -1,4 +1,4 @@
-/* SHA-512 (FIPS 180-4), for many short messages with a common beginning. */
+/* SHA-512 (FIPS 180-4), for many short messages with a common prefix. */
 #ifndef FLORIST_SHA512_H
 #define FLORIST_SHA512_H
 
@@ -111,7 +111,7 @@ static inline void sha512_finish(sha512 *hash, uint8_t digest[64])
         sha512_compress(hash->state, hash->block);
         memset(hash->block, 0, 128);
     }
-    /* The length is in bits, in sixteen bytes; no message here is 2^61 bytes long. */
+    /* The length is in bits, as sixteen bytes; no message here has 2^61 bytes. */
     store_be64(hash->block + 120, hash->length << 3);
     sha512_compress(hash->state, hash->block);
     for (int i = 0; i < 8; i++)

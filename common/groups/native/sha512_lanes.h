@@ -1,4 +1,5 @@
-/* SHA-512's compression of eight blocks at a time, one in each 64-bit lane of AVX-512 registers. */
+/* The SHA-512 compression function on eight blocks at a time, one per 64-bit lane of AVX-512
+ * registers. */
 #ifndef FLORIST_SHA512_LANES_H
 #define FLORIST_SHA512_LANES_H
 
@@ -7,19 +8,19 @@
 
 #ifdef FLORIST_HAVE_IFMA
 
-/* What `ternarylogic` calls its functions of three bits. */
+/* Truth tables of functions of three bits for `ternarylogic`. */
 enum { XOR_ALL = 0x96, FIRST_CHOOSES = 0xca, MAJORITY = 0xe8 };
 
-/* Unlike add(), for which wrapping around is a fault. */
+/* Unlike add(), this may wrap around. */
 IFMA_INLINE vint sum_modulo_2_64(vint a, vint b)
 {
     return _mm512_add_epi64(a, b);
 }
 
-/* The words of eight blocks are lost. */
+/* Overwrites the words of the eight blocks. */
 static IFMA_TARGET void sha512_compress_lanes(vint state[8], vint w[16])
 {
-    vint s[8]; /* a to h; instead of moving them on, the round's number says which is which */
+    vint s[8]; /* a to h; they are not moved: the number of the round determines which is which */
     UNROLL for (int i = 0; i < 8; i++)
         s[i] = state[i];
     for (int start = 0; start < 80; start += 16)

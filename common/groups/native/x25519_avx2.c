@@ -1,12 +1,12 @@
-/* X25519 of many points under one scalar: four Montgomery ladders at a time, one
+/* X25519 of many points with one scalar: four Montgomery ladders at a time, one
  * per 64-bit lane of an AVX2 register, then one inversion for a whole block.
  *
- * Field elements mod p = 2^255 - 19 are five limbs of radix 2^51, held as
+ * Field elements mod p = 2^255 - 19 have five limbs of radix 2^51, stored as
  * DOUBLES with integer values. AVX2 has no 64x64-bit multiplication, but two
  * fused multiply-adds give both halves of a 51x51-bit product exactly, so 25
- * products do what would take 100 with the 32-bit vpmuludq (see prod() below).
+ * products replace 100 with the 32-bit vpmuludq (see prod() below).
  *
- * Bounds, the heart of the matter (each is proved where it is used, and checked
+ * Everything relies on these bounds (each is proved where it is used, and checked
  * at run time when built with -DFLORIST_CHECK_BOUNDS):
  *
  *   vfe, "normal"      |limb| <= B = 2^50 + 2^14             from norm(), choose()
@@ -18,10 +18,10 @@
  *   norm(w)            wide, |limb| < 2^59          ->  normal
  *   carry(w)           wide, |limb| < 2^59          ->  limbs in [0, 2^51 + 2^14)
  *
- * Constant time: no branch or address depends on scalar or points. Floating-point
- * add and FMA are known to vary in time with subnormals only, and there are none:
- * every double here is zero or an integer of magnitude 1 to 2^104. (That is what
- * measurements show; it is not a promise that CPU vendors make in writing.) */
+ * Constant time: no branch or address depends on the scalar or the points. The
+ * time of floating-point add and FMA is known to vary with subnormals only, and
+ * there are none: every double here is zero or an integer of magnitude 1 to 2^104.
+ * (This is what measurements show; CPU vendors do not guarantee it.) */
 #include "x25519_avx2.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -36,7 +36,7 @@
 #endif
 
 #define TARGET __attribute__((target("avx2,fma")))
-/* Inlined so that loop counters are constants and limbs live in registers. */
+/* Inlined so that loop counters are constants and limbs stay in registers. */
 #define INLINE static inline __attribute__((always_inline)) TARGET
 #define UNROLL _Pragma("GCC unroll 9")
 
@@ -48,8 +48,8 @@ typedef struct { vint v[5]; } wide; /* four unreduced ones, signed 64-bit limbs 
 #define VINT(x) _mm256_set1_epi64x((long long)(x))
 #define VDBL(x) _mm256_set1_pd(x)
 
-/* The empty asm pins each addition where it is written. Left alone, GCC 12
- * sinks additions below later products and spills: 10% slower. */
+/* The empty asm keeps each addition where it is written. Without it, GCC 12
+ * moves additions below later products and spills registers: 10% slower. */
 INLINE vint add(vint a, vint b)
 {
     vint r = _mm256_add_epi64(a, b);
@@ -91,17 +91,17 @@ TARGET static void check_dbl(vdbl x, double bound)
 /* ---- exact products from doubles ---------------------------------------- */
 
 /* A double in [2^103, 2^104) is a multiple of 2^51, and one in [2^52, 2^53) is an
- * integer. So for |a*b| < 2^102, with C_HI and C_LO mid-way in those ranges:
+ * integer. So for |a*b| < 2^102, with C_HI and C_LO in the middle of those ranges:
  *
  *     hi = fma(a, b, C_HI)                  = C_HI + H, H = a*b rounded to 2^51
  *     lo = fma(a, b, (C_HI + C_LO) - hi)    = C_LO + (a*b - H),  |..| <= 2^50
  *
- * and nothing is lost: the subtraction is of multiples of 2^51 below 2^104, and
+ * and both are exact: the subtraction is of multiples of 2^51 below 2^104, and
  * the last result is an integer in [2^52, 2^53). Within one binade the bits of a
  * double grow linearly with its value, so the bits ARE the integers we want,
  * plus a constant each: bits(hi) = C_HI_BITS + H/2^51, bits(lo) = C_LO_BITS +
- * (a*b - H). They are summed as 64-bit integers, constants and all (wrapping
- * around mod 2^64), and norm() subtracts the constants. */
+ * (a*b - H). They are summed as 64-bit integers, including the constants
+ * (wrapping around mod 2^64), and norm() subtracts the constants. */
 #define C_HI 0x1.8p103
 #define C_LO 0x1.8p52
 #define C_HI_BITS UINT64_C(0x4668000000000000)
@@ -117,8 +117,8 @@ INLINE void prod(vint *lo, vint *hi, vdbl a, vdbl b)
 }
 
 /* Adds a*b to column t: the low half to col[t], the high half to col[t + 1].
- * Columns are filled in order, so `first` (first product of column t) is the
- * first touch of col[t + 1]; col[t] was begun by column t - 1, except col[0]. */
+ * Columns are filled in order, so `first` (the first product of column t)
+ * initialises col[t + 1]; column t - 1 has initialised col[t], except col[0]. */
 INLINE void accumulate(vint col[10], int t, int first, vdbl a, vdbl b)
 {
     vint lo, hi;
@@ -127,8 +127,8 @@ INLINE void accumulate(vint col[10], int t, int first, vdbl a, vdbl b)
     col[t + 1] = first ? hi : add(col[t + 1], hi);
 }
 
-/* Products that fall in column t of mul, and of sqr (which joins f_i*f_j with
- * f_j*f_i); then the constants that end up in limb t of their results. */
+/* The number of products in column t of mul, and of sqr (which combines f_i*f_j
+ * with f_j*f_i); then the constants that are part of limb t of their results. */
 #define MUL_COUNT(t) ((t) < 0 || (t) > 8 ? 0 : (t) < 4 ? (t) + 1 : 9 - (t))
 #define SQR_COUNT(t) ((MUL_COUNT(t) + 1) / 2)
 #define COLUMN_BITS(COUNT, t) (COUNT(t) * C_LO_BITS + COUNT((t)-1) * C_HI_BITS)
@@ -147,7 +147,7 @@ INLINE wide fold(const vint col[10])
     return r;
 }
 
-/* |f_i * g_j| <= 2B * B < 2^102 as prod() wants. */
+/* |f_i * g_j| <= 2B * B < 2^102, as prod() requires. */
 INLINE wide mul(const vfe *f, const vfe *g)
 {
     vint col[10];
@@ -215,8 +215,8 @@ INLINE vfe vfe_sub(vfe a, vfe b)
 }
 
 /* Carries every limb into the next, all at once; adds `shift` to every limb first.
- * muls and sqrs say how many results of mul and sqr were added up in w (less those
- * subtracted), hence how many of their constants are to be removed. Adding 2^9 p,
+ * muls and sqrs are the numbers of results of mul and sqr that were added up in w
+ * (minus those subtracted), hence of the constants to remove. Adding 2^9 p,
  * whose limbs are just below 2^60, makes limbs positive; they are then below
  * 2^60 + 2^59 + 2^50 < 770 * 2^51, so a carry is below 770, and 19 * 770 < 2^14. */
 INLINE wide carry(wide w, int muls, int sqrs, uint64_t shift)
@@ -238,9 +238,9 @@ INLINE wide carry(wide w, int muls, int sqrs, uint64_t shift)
     return w;
 }
 
-/* Carry, then to doubles in [-2^50, 2^50 + 2^14): 2^50 is added to every limb
- * before the carry and taken away after it. The conversion sets the exponent of
- * 2^52 above the limb (giving 2^52 + limb) and subtracts 2^52. */
+/* Carries, then converts to doubles in [-2^50, 2^50 + 2^14): 2^50 is added to every
+ * limb before the carry and subtracted after it. The conversion sets the exponent
+ * of 2^52 above the limb (giving 2^52 + limb) and subtracts 2^52. */
 INLINE vfe norm(wide w, int muls, int sqrs)
 {
     vfe r;
@@ -255,17 +255,17 @@ INLINE vfe norm(wide w, int muls, int sqrs)
 
 /* ---- the ladder ---------------------------------------------------------- */
 
-/* A point (x : z) is kept as s = x + z and d = x - z, which is all that the
- * formulas of RFC 7748 use of it; this also carries once where x, z, s and d
- * apart would carry twice. */
+/* A point (x : z) is stored as s = x + z and d = x - z, which is all that the
+ * formulas of RFC 7748 use; this also needs only one carry where x, z, s and d
+ * would need two. */
 typedef struct { vfe s, d; } point;
 
-/* S if bit is 1, A if it is 0. */
+/* Selects S if bit is 1, A if it is 0. */
 INLINE point choose(const point *A, const point *S, uint64_t bit)
 {
     point r;
     uint64_t ones = -bit;
-    __asm__("" : "+r"(ones)); /* GCC must not see that it is 0 or -1, and branch */
+    __asm__("" : "+r"(ones)); /* GCC must not find out that it is 0 or -1, and branch */
     vdbl mask = _mm256_castsi256_pd(VINT(ones));
     UNROLL for (int t = 0; t < 5; t++) {
         r.s.v[t] = _mm256_blendv_pd(A->s.v[t], S->s.v[t], mask);
@@ -274,7 +274,7 @@ INLINE point choose(const point *A, const point *S, uint64_t bit)
     return r;
 }
 
-/* z comes from one mul, x from as many mul and sqr as said. */
+/* z is the result of one mul, x that of the given numbers of mul and sqr. */
 INLINE point to_point(wide x, wide z, int x_muls, int x_sqrs)
 {
     return (point){
@@ -297,11 +297,10 @@ INLINE void twice(wide *x, wide *z, const point *P)
  * bit 254 is 1 (we start at P and 2P) and bits 0 to 2 are 0 (we end with three
  * doublings).
  *
- * A holds the last doubling, S the last differential sum; one is k'P, the other
+ * A is the last doubling, S the last differential sum; one is k'P, the other
  * (k'+1)P, where k' is the part of k read so far. A step needs their sum, which
- * does not care which is which, and the double of one: of A if the bit read is
- * the same as the one before, of S if not. That selection is all that a
- * conditional swap would do. */
+ * is symmetric, and the double of one of them: of A if the bit read equals the
+ * previous one, of S if not. This selection replaces the conditional swap. */
 static __attribute__((noinline)) TARGET void ladder4(fe x[4], fe z[4], const uint8_t points[4 * 32],
                                                      const uint8_t k[32])
 {
@@ -324,8 +323,8 @@ static __attribute__((noinline)) TARGET void ladder4(fe x[4], fe z[4], const uin
         point D = choose(&A, &S, bit ^ before);
         before = bit;
 
-        /* (x2 : z2) = 2D and (x3 : z3) = A + S, in an order that always leaves the
-         * CPU some independent work to overlap: z3 last, it waits for `square`. */
+        /* (x2 : z2) = 2D and (x3 : z3) = A + S, in an order that always gives the CPU
+         * independent work to overlap: z3 is last because it waits for `square`. */
         wide a = mul(&S.d, &A.s), b = mul(&S.s, &A.d);
         vfe minus = norm(wide_sub(a, b), 0, 0), plus = norm(wide_add(a, b), 2, 0);
         vfe square = norm(sqr(&minus), 0, 1);
@@ -352,8 +351,8 @@ static __attribute__((noinline)) TARGET void ladder4(fe x[4], fe z[4], const uin
 
 /* ---- many points --------------------------------------------------------- */
 
-/* Points that share an inversion: at 128 all of divide() is 3% of the work, at 64
- * it was 4%, and more than this only costs stack (16 KB here). */
+/* Points per inversion: with 128, divide() is 3% of the work, with 64 it was 4%,
+ * and more than 128 only costs stack (16 KB here). */
 #define BLOCK 128
 
 /* All ones if a = 0 mod p, else 0. */
@@ -366,8 +365,8 @@ static uint64_t is_zero(fe a)
 }
 
 /* out[i] = x[i] / z[i], and 0 where z[i] = 0, for i < n. Montgomery's trick:
- * multiply all up, invert the product, and peel the factors off again. Four such
- * chains run side by side because fe_invert does four for little more than one. */
+ * multiply all, invert the product, and remove the factors again. Four such chains
+ * run in parallel because fe_invert does four for little more than one. */
 static void divide(uint8_t *out, size_t n, const fe x[BLOCK], fe z[BLOCK])
 {
     uint64_t zero[BLOCK];
@@ -392,7 +391,7 @@ static void divide(uint8_t *out, size_t n, const fe x[BLOCK], fe z[BLOCK])
 static void wipe(void *secret, size_t size)
 {
     memset(secret, 0, size);
-    __asm__ volatile("" : : "r"(secret) : "memory"); /* so that memset stays */
+    __asm__ volatile("" : : "r"(secret) : "memory"); /* keeps the memset */
 }
 
 int florist_x25519_avx2_available(void)
@@ -408,13 +407,13 @@ void florist_x25519_avx2(uint8_t *out, const uint8_t *points, size_t n, const ui
     k[0] &= 248;
     k[31] = (k[31] & 127) | 64;
 
-    /* Whatever the caller's floating-point state: round to nearest, no traps. */
+    /* Independent of the caller's floating-point state: round to nearest, no traps. */
     unsigned state = _mm_getcsr();
     _mm_setcsr(0x1f80);
     while (n > 0) {
         size_t now = n < BLOCK ? n : BLOCK;
         for (size_t i = 0; i < now; i += 4) {
-            uint8_t four[4 * 32] = { 0 }; /* past the end, zeros whose result is ignored */
+            uint8_t four[4 * 32] = { 0 }; /* beyond the end: zeros, whose result is ignored */
             memcpy(four, points + 32 * i, 32 * (now - i < 4 ? now - i : 4));
             ladder4(x + i, z + i, four, k);
         }
@@ -425,7 +424,7 @@ void florist_x25519_avx2(uint8_t *out, const uint8_t *points, size_t n, const ui
     }
     _mm_setcsr(state);
     wipe(k, sizeof k);
-    wipe(x, sizeof x); /* x and z apart say more about the scalar than x/z does */
+    wipe(x, sizeof x); /* x and z reveal more about the scalar than x/z does */
     wipe(z, sizeof z);
 }
 

@@ -1,11 +1,11 @@
-/* X25519 of many points under one scalar: eight Montgomery ladders at a time, one per 64-bit lane of
- * an AVX-512 register, then one inversion for a whole block.
+/* X25519 of many points with one scalar: eight Montgomery ladders at a time, one per 64-bit lane of an
+ * AVX-512 register, then one inversion for a whole block.
  *
- * A ladder step is some 780 instructions that compute on 512 bits, two at a time, half of them products
- * of limbs, and takes little longer than those need. So what counts is their number, and not latency:
- * two groups of eight side by side were slower, for the registers they lack.
+ * A ladder step has about 780 instructions on 512 bits, half of them products of limbs, of which the
+ * CPU runs two at a time, and it takes little longer than that. So their number matters and not their
+ * latency: two groups of eight in parallel were slower, because there are not enough registers.
  *
- * Constant time: no branch or address depends on scalar or points. */
+ * Constant time: no branch or address depends on the scalar or the points. */
 #include "x25519_ifma.h"
 
 #include "field25519_ifma.h"
@@ -15,7 +15,7 @@
 
 #ifdef FLORIST_HAVE_IFMA
 
-/* A point (x : z) is kept as s = x + z and d = x - z; see x25519_avx2.c. */
+/* A point (x : z) is stored as s = x + z and d = x - z; see x25519_avx2.c. */
 typedef struct { vfe s, d; } point;
 
 /* x is biased. */
@@ -24,11 +24,11 @@ IFMA_INLINE point to_point(wide x, wide z)
     return (point){.s = norm(wide_add(x, z)), .d = norm(wide_sub(x, z))};
 }
 
-/* S if bit is 1, A if it is 0. */
+/* Selects S if bit is 1, A if it is 0. */
 IFMA_INLINE point choose(const point *A, const point *S, uint64_t bit)
 {
     uint64_t ones = -bit;
-    __asm__("" : "+r"(ones)); /* GCC must not see that it is 0 or -1, and branch */
+    __asm__("" : "+r"(ones)); /* GCC must not find out that it is 0 or -1, and branch */
     return (point){
         .s = vfe_choose(&A->s, &S->s, (__mmask8)ones),
         .d = vfe_choose(&A->d, &S->d, (__mmask8)ones),
@@ -87,16 +87,16 @@ static __attribute__((noinline)) IFMA_TARGET void ladder8(vfe *x, vfe *z, words 
 
 /* ---- many points --------------------------------------------------------- */
 
-/* Vectors of points that share an inversion, which is then 1% of the work. */
+/* Vectors of points per inversion, which is then 1% of the work. */
 #define BLOCK 32
 
 static void wipe(void *secret, size_t size)
 {
     memset(secret, 0, size);
-    __asm__ volatile("" : : "r"(secret) : "memory"); /* so that memset stays */
+    __asm__ volatile("" : : "r"(secret) : "memory"); /* keeps the memset */
 }
 
-/* out[i] = x[i] / z[i], and 0 where z[i] = 0, for i < n. Changes x and z. */
+/* out[i] = x[i] / z[i], and 0 where z[i] = 0, for i < n. Overwrites x and z. */
 static IFMA_TARGET void divide(uint8_t *out, size_t n, vfe x[BLOCK], vfe z[BLOCK])
 {
     const size_t vectors = (n + IFMA_LANES - 1) / IFMA_LANES;
@@ -135,7 +135,7 @@ IFMA_TARGET void florist_x25519_ifma(uint8_t *out, const uint8_t *points, size_t
         n -= now;
     }
     wipe(k, sizeof k);
-    wipe(x, sizeof x); /* x and z apart say more about the scalar than x/z does */
+    wipe(x, sizeof x); /* x and z reveal more about the scalar than x/z does */
     wipe(z, sizeof z);
 }
 

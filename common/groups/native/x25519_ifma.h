@@ -1,4 +1,4 @@
-/* X25519 of many points under one scalar, eight at a time (x86-64 AVX-512 IFMA). */
+/* X25519 of many points with one scalar, eight at a time (x86-64 AVX-512 IFMA). */
 #ifndef FLORIST_X25519_IFMA_H
 #define FLORIST_X25519_IFMA_H
 

@@ -7,7 +7,7 @@
 
 int florist_within(const embedding_batch *batch)
 {
-    /* As unsigned numbers, negative ones are too large. No early end: so it is vectorised. */
+    /* As unsigned numbers, negative ones are too large. No early exit, so that it is vectorised. */
     uint64_t outside = 0;
     for (size_t row = 0; row < batch->rows; row++) {
         const int64_t *categories = batch->categories + row * batch->columns;
@@ -45,7 +45,7 @@ ALWAYS_INLINE void scatter_add(const embedding_batch *batch, const float *in, si
     }
 }
 
-/* With a width that the compiler knows, an embedding is a load and a store or two. */
+/* With a constant width, copying an embedding is one or two loads and stores. */
 void florist_gather(const embedding_batch *batch, const float *table, float *out, size_t stride)
 {
     switch (batch->width) {
@@ -66,7 +66,7 @@ void florist_scatter_add(const embedding_batch *batch, const float *in, size_t s
     }
 }
 
-/* Where each row is in `found`, plus one: a table with open addresses, at most half full. */
+/* The index of each row in `found`, plus one: a hash table with open addressing, at most half full. */
 typedef struct {
     uint32_t *places;
     uint64_t mask;
@@ -84,10 +84,10 @@ static int make_index(row_index *index, size_t most)
     return index->places != NULL;
 }
 
-/* The place of `row`, which is put behind the `count` that were found so far if it is new. */
+/* The index of `row`; a new row is appended to the `count` rows found so far. */
 ALWAYS_INLINE size_t place_of(const row_index *index, int64_t row, int64_t *found, size_t count)
 {
-    /* Fibonacci hashing: rows that lie side by side go far apart. */
+    /* Fibonacci hashing spreads adjacent rows. */
     uint64_t at = (uint64_t)row * UINT64_C(0x9E3779B97F4A7C15) >> index->shift;
     while (index->places[at] && found[index->places[at] - 1] != row)
         at = (at + 1) & index->mask;

@@ -1,5 +1,5 @@
-/* florist.common.training._native: whole-array kernels. Nothing here touches a Python object while
- * the GIL is released, and every size is checked before. */
+/* florist.common.training._native: kernels on whole arrays. No Python object is used while the GIL is
+ * released, and every size is checked before. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -14,7 +14,7 @@ static int refuse(PyObject *kind, const char *why)
     return 0;
 }
 
-/* A batch, from its categories, its starts and the width; 0 with an error if they do not fit. */
+/* Makes a batch of categories, starts and width; 0 with an error if they are inconsistent. */
 static int make_batch(embedding_batch *batch, const Py_buffer *categories, const Py_buffer *starts,
                       Py_ssize_t width)
 {
@@ -44,7 +44,7 @@ static int is_table_of(const embedding_batch *batch, const Py_buffer *table)
            refuse(PyExc_ValueError, "table: starts are those of another");
 }
 
-/* How many numbers a row of `rows` has; -1 with an error if they cannot be those of the batch. */
+/* The numbers per row of `rows`; -1 with an error if they do not match the batch. */
 static Py_ssize_t stride_of(const embedding_batch *batch, const Py_buffer *rows)
 {
     const Py_ssize_t all = (Py_ssize_t)batch->rows * NUMBER;
