@@ -38,20 +38,20 @@ class FeatureStore:
         self.memory = memory
         self.storage = storage
 
-    def hold(self, table: TableScan) -> Features:
+    def add(self, scan: TableScan) -> Features:
         """Encode the features of a table and store them.
 
         Raises:
             ConfigurationError: the table was modified since the scan, or does not fit on the disk.
         """
-        sizes = table.preprocessing.sizes
-        size = encoded_bytes(table.rows, sum(sizes))
+        sizes = scan.preprocessing.sizes
+        size = encoded_bytes(scan.rows, sum(sizes))
         if size <= self.memory:
             self.memory -= size
-            return in_memory(table)
+            return in_memory(scan)
         self.storage.require_space(size)
-        log.info("%s: storing %.1f GB of features on disk", table.source, size / 1e9)
-        return self._in_files(table.encoded(), table.rows, *sizes)
+        log.info("%s: storing %.1f GB of features on disk", scan.source, size / 1e9)
+        return self._in_files(scan.encoded(), scan.rows, *sizes)
 
     def _in_files(
         self, parts: Iterable[Features], rows: int, numeric: int, categorical: int
@@ -88,21 +88,21 @@ class MappedFeatures(Features):
         return taken
 
 
-def in_memory(table: TableScan) -> Features:
+def in_memory(scan: TableScan) -> Features:
     """Encode the features of a table in memory, regardless of their size.
 
     Raises:
         ConfigurationError: the table was modified since the scan.
     """
-    numeric, categorical = table.preprocessing.sizes
-    numbers = np.empty((table.rows, numeric), dtype=np.float32)
-    categories = np.empty((table.rows, categorical), dtype=np.int32)
+    numeric, categorical = scan.preprocessing.sizes
+    numbers = np.empty((scan.rows, numeric), dtype=np.float32)
+    categories = np.empty((scan.rows, categorical), dtype=np.int32)
     row = 0
-    for part in table.encoded():
+    for part in scan.encoded():
         numbers[row : row + len(part)] = part.numeric
         categories[row : row + len(part)] = part.categories
         row += len(part)
-    assert row == table.rows
+    assert row == scan.rows
     pa.default_memory_pool().release_unused()  # reading leaves a lot of it unused
     return Features(numbers, categories)
 

@@ -34,7 +34,7 @@ from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.features import Features
 from florist.common.data.raw_table import FeatureColumns, check_has_columns
 from florist.common.settings.data import PreprocessingSettings
-from florist.common.settings.section import Section
+from florist.common.settings.section import StrictModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ _PARAMETERS = "preprocessing.json"
 _VOCABULARIES = "vocabularies.parquet"
 
 
-class NumberRange(Section):
+class NumberRange(StrictModel):
     """The range of a numeric column in the training table, on the configured scale."""
 
     column: str
@@ -268,7 +268,7 @@ def _side_by_side(
 # --- on disk ---
 
 
-class _SavedPreprocessing(Section):
+class _SavedPreprocessing(StrictModel):
     """The contents of preprocessing.json. Unknown keys are an error."""
 
     kind: Literal["florist preprocessing"] = "florist preprocessing"

@@ -68,7 +68,7 @@ def read_evaluation_table(config: PartyConfig, settings: Table, bundle: Bundle) 
         ConfigurationError: names the file or key and the fix.
     """
     preprocessing, classes = bundle.preprocessing, bundle.agreement.training.classes
-    found = scan_table(
+    scan = scan_table(
         settings,
         config.agreement.id_normalisation,
         config.data.preprocessing,
@@ -79,15 +79,15 @@ def read_evaluation_table(config: PartyConfig, settings: Table, bundle: Bundle) 
     )
     labels = None
     if isinstance(bundle, ActiveBundle):
-        assert found.labels is not None
-        labels = found.labels.labels(classes, names=bundle.class_names).classes
+        assert scan.labels is not None
+        labels = scan.labels.labels(classes, names=bundle.class_names).classes
         check_labels(labels, classes)
-    assert found.ids is not None
-    _warn_of_training_people(config, found.ids)
-    log.info("%s rows read from the evaluation table, %r", f"{found.rows:,}", bundle)
+    assert scan.ids is not None
+    _warn_of_training_people(config, scan.ids)
+    log.info("%s rows read from the evaluation table, %r", f"{scan.rows:,}", bundle)
     # In memory: if read from files, the time per block would reveal which rows were read before.
-    features = in_memory(found) if any(preprocessing.sizes) else None
-    return EvaluationTable(found.ids, found.fingerprint, features, labels)
+    features = in_memory(scan) if any(preprocessing.sizes) else None
+    return EvaluationTable(scan.ids, scan.fingerprint, features, labels)
 
 
 def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:

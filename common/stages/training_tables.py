@@ -87,23 +87,23 @@ def _train_table(
 ) -> tuple[TrainingTable, Preprocessing, AlignmentSummary, tuple[str, ...] | None]:
     """Return the table, its preprocessing, its alignment and the names of its classes."""
     alignment = runs.load_alignment("train")
-    found = scan_table(
+    scan = scan_table(
         config.data.train,
         config.agreement.id_normalisation,
         config.data.preprocessing,
         store,
         with_labels=role.has_labels,
     )
-    _check_same_table(alignment, found.fingerprint, "train")
+    _check_same_table(alignment, scan.fingerprint, "train")
     if not alignment.summary.shared_size:
         raise ConfigurationError(
             "data.train: the parties have nobody in common, so that no features match any labels "
             "and there is nothing to learn"
         )
-    role.check_features(found.preprocessing)
-    labels = found.labels.labels(config.agreement.training.classes) if found.labels else None
-    parts = _table_parts(alignment, found, store, labels)
-    return parts, found.preprocessing, alignment.summary, labels.names if labels else None
+    role.check_features(scan.preprocessing)
+    labels = scan.labels.labels(config.agreement.training.classes) if scan.labels else None
+    parts = _table_parts(alignment, scan, store, labels)
+    return parts, scan.preprocessing, alignment.summary, labels.names if labels else None
 
 
 def _test_table(
@@ -124,7 +124,7 @@ def _test_table(
             "(agreement.training.test_table)"
         )
     alignment = runs.load_alignment("test")
-    found = scan_table(
+    scan = scan_table(
         table,
         config.agreement.id_normalisation,
         config.data.preprocessing,
@@ -132,24 +132,24 @@ def _test_table(
         known=preprocessing,
         with_labels=names is not None,
     )
-    _check_same_table(alignment, found.fingerprint, "test")
+    _check_same_table(alignment, scan.fingerprint, "test")
     _check_all_shared(alignment)
-    labels = found.labels.labels(agreement.classes, names=names) if found.labels else None
+    labels = scan.labels.labels(agreement.classes, names=names) if scan.labels else None
     if labels and len(set(labels.classes.tolist())) < agreement.classes:
         raise ConfigurationError(
             "data.test: some classes have no rows, and AUC needs rows of every class; add some"
         )
-    return _table_parts(alignment, found, store, labels)
+    return _table_parts(alignment, scan, store, labels)
 
 
 def _table_parts(
-    alignment: Alignment, found: TableScan, store: FeatureStore, labels: Labels | None
+    alignment: Alignment, scan: TableScan, store: FeatureStore, labels: Labels | None
 ) -> TrainingTable:
     summary = alignment.summary
     return TrainingTable(
         Membership.of(alignment.rank_of_row, summary.union_size),
         Sizes(summary.own_size, summary.peer_size, summary.union_size),
-        store.hold(found) if _has_features(found.preprocessing) else None,
+        store.add(scan) if _has_features(scan.preprocessing) else None,
         labels.classes if labels else None,
     )
 
@@ -158,8 +158,8 @@ def _has_features(preprocessing: Preprocessing) -> bool:
     return bool(preprocessing.numeric_columns or preprocessing.categorical_columns)
 
 
-def _check_same_table(alignment: Alignment, found: str, table: TableName) -> None:
-    if alignment.summary.table_fingerprint != found:
+def _check_same_table(alignment: Alignment, fingerprint: str, table: TableName) -> None:
+    if alignment.summary.table_fingerprint != fingerprint:
         raise ConfigurationError(
             f"data.{table}: its IDs are not the ones that were aligned; restore the table, or "
             "align again with --force"

@@ -1,4 +1,4 @@
-"""Two trained pairs of parties, for all tests of serving."""
+"""Two trained pairs of parties, shared by all tests of serving."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Features at the passive party alone. Not to be changed."""
+    """Only the passive party has features. Do not modify it."""
     return train_pair(tmp_path_factory.mktemp("plain") / "pair", QuickModel())
 
 
 @pytest.fixture(scope="session")
 def featured(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Features at both. Not to be changed."""
+    """Both parties have features. Do not modify it."""
     return train_pair(tmp_path_factory.mktemp("featured") / "pair", SharedColumns())

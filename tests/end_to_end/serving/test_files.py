@@ -1,4 +1,4 @@
-"""Predictions for whole files: any size, in order, and on after an interruption."""
+"""Predicting files of any size: in order, and resumed after an interruption."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.support.parties import Workspace
 
-#: Small, so that a small file has many of them.
+#: Small, so that a small file has many parts.
 CHUNK, PART = 100, 300
 
 
@@ -39,7 +39,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def many_rows(workspace: Workspace, count: int) -> pa.Table:
-    """IDs and features, more of them than the table has."""
+    """IDs and features of more rows than the table has."""
     raw = table_of(workspace, "passive")
     rows = np.arange(count) % len(raw)
     columns = raw.columns.take(pa.array(rows))
@@ -58,7 +58,7 @@ def truth(workspace: Workspace, table: pa.Table) -> npt.NDArray[np.float32]:
 
 
 class StopAfter(NoProgress):
-    """An operator who stops after so many rows."""
+    """Stops the run after some rows, like an operator."""
 
     def __init__(self, rows: int) -> None:
         self.left = rows
@@ -119,7 +119,7 @@ def _names(workspace: Workspace) -> list[str]:
     return [*table_of(workspace, "passive").columns.column_names, "person_id"]
 
 
-def test_without_ids_there_are_predictions_alone(plain: Workspace, tmp_path: Path) -> None:
+def test_without_ids_the_result_has_only_predictions(plain: Workspace, tmp_path: Path) -> None:
     table = many_rows(plain, 150).drop_columns("person_id")
     parquet.write_table(table, tmp_path / "rows.parquet")
     with service(plain) as server:
@@ -129,7 +129,7 @@ def test_without_ids_there_are_predictions_alone(plain: Workspace, tmp_path: Pat
     assert parquet.read_table(target).column_names == ["probability"]
 
 
-def test_a_run_that_was_stopped_goes_on(plain: Workspace, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(plain: Workspace, tmp_path: Path) -> None:
     table = many_rows(plain, 1000)
     source, target = tmp_path / "rows.csv", tmp_path / "out.parquet"
     csv.write_csv(table, source)
@@ -152,7 +152,7 @@ def test_a_run_that_was_stopped_goes_on(plain: Workspace, tmp_path: Path) -> Non
     assert not (tmp_path / "out.parquet.parts").exists()
 
 
-def test_a_service_that_goes_away_and_comes_back(plain: Workspace, tmp_path: Path) -> None:
+def test_a_run_survives_a_restart_of_the_service(plain: Workspace, tmp_path: Path) -> None:
     table = many_rows(plain, 1000)
     source, target = tmp_path / "rows.csv", tmp_path / "out.parquet"
     csv.write_csv(table, source)
@@ -180,7 +180,7 @@ def test_a_service_that_goes_away_and_comes_back(plain: Workspace, tmp_path: Pat
     )
 
 
-def test_a_service_that_stays_away_ends_the_run(plain: Workspace, tmp_path: Path) -> None:
+def test_a_run_fails_if_the_service_stays_unreachable(plain: Workspace, tmp_path: Path) -> None:
     source = tmp_path / "rows.csv"
     csv.write_csv(many_rows(plain, 700), source)
     with service(plain) as server:
@@ -199,7 +199,7 @@ def test_a_service_that_stays_away_ends_the_run(plain: Workspace, tmp_path: Path
             predict_file(config, source, tmp_path / "out.parquet", StopService())
 
 
-def test_the_limit_of_rows_is_waited_for(plain: Workspace, tmp_path: Path) -> None:
+def test_a_run_waits_for_the_row_limit(plain: Workspace, tmp_path: Path) -> None:
     source, target = tmp_path / "rows.csv", tmp_path / "out.parquet"
     csv.write_csv(many_rows(plain, 700), source)
     with service(plain, limits={"rows_per_minute": 6000, "rows_per_request": 100}) as server:
@@ -211,7 +211,7 @@ def test_the_limit_of_rows_is_waited_for(plain: Workspace, tmp_path: Path) -> No
         assert predict_file(config, source, target, NoProgress()) == 700
 
 
-def test_people_of_groups_by_their_ids(featured: Workspace, tmp_path: Path) -> None:
+def test_people_by_id(featured: Workspace, tmp_path: Path) -> None:
     ids = [identifier.decode() for identifier in table_of(featured, "passive").ids]
     source, target = tmp_path / "people.csv", tmp_path / "out.parquet"
     csv.write_csv(pa.table({id_column(featured): ids}), source)
@@ -228,7 +228,7 @@ def test_people_of_groups_by_their_ids(featured: Workspace, tmp_path: Path) -> N
     )
 
 
-# --- what is refused, before any traffic where it can be ---
+# --- errors, before any traffic where possible ---
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_files_are_checked_first(
         predict_file(config, tmp_path / source, tmp_path / target, NoProgress())
 
 
-def test_bad_contents_are_told_with_file_and_column(plain: Workspace, tmp_path: Path) -> None:
+def test_errors_about_contents_name_file_and_column(plain: Workspace, tmp_path: Path) -> None:
     table = many_rows(plain, 350)
     numeric = table_of(plain, "passive").features.numeric[0]
     texts = ["1"] * 349 + ["many"]
@@ -287,7 +287,9 @@ def test_parts_of_another_input_or_model_are_not_mixed(plain: Workspace, tmp_pat
             predict_file(config, source, tmp_path / "new.parquet", NoProgress())
 
 
-def test_another_model_ends_it(plain: Workspace, featured: Workspace, tmp_path: Path) -> None:
+def test_a_run_with_another_model_is_refused(
+    plain: Workspace, featured: Workspace, tmp_path: Path
+) -> None:
     source = tmp_path / "rows.csv"
     csv.write_csv(many_rows(plain, 200), source)
     network = config_of(featured, "passive").network

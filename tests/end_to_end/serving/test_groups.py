@@ -1,4 +1,4 @@
-"""With active features: people are asked for in groups, and nobody stands out."""
+"""With features of the active party, people are predicted in groups that hide them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from florist.passive_party.serving import PredictionClient
     from tests.support.parties import Workspace
 
-#: Of the agreement.
+#: `agreement.serving.hiding_size`.
 SIZE = 16
 
 
@@ -73,7 +73,7 @@ def test_shared_people_get_the_predictions_of_the_whole_model(
     np.testing.assert_allclose(client.predict_people(padded), truth[[0, 0]], atol=1e-6)
 
 
-def test_people_whom_the_active_party_lacks_get_a_stand_ins_and_always_the_same(
+def test_people_whom_the_active_party_lacks_always_get_the_same_stand_in(
     featured: Workspace, client: PredictionClient
 ) -> None:
     active, passive = halves(featured)
@@ -100,8 +100,8 @@ def test_served_rows_follow_the_stand_in_rule(featured: Workspace, role: RoleNam
     assert np.array_equal(people.row_of_rank, stand_ins.rows(np.arange(union_size)))
 
 
-def test_whoever_is_asked_for_the_same_bytes_go_out(featured: Workspace) -> None:
-    """One group, each of our people in it asked for by a client of its own."""
+def test_the_same_bytes_are_sent_for_every_member_of_a_group(featured: Workspace) -> None:
+    """Every member of one group is requested by a client of its own."""
     people = people_of(featured, "passive")
     groups, _ = people.groups.find(people.rank_of_row)
     members = np.flatnonzero(groups == np.bincount(groups).argmax())
@@ -115,7 +115,7 @@ def test_whoever_is_asked_for_the_same_bytes_go_out(featured: Workspace) -> None
                 client_of(featured, wire.address, plaintext=True) as client,
             ):
                 client.predict_people([ids[row]])
-                client.predict_people([ids[row]])  # known already: nothing is asked
+                client.predict_people([ids[row]])  # cached: nothing is sent
             sent, received = wire.messages()
             assert len(sent) == len(received) == 2
             seen.add((sent[1], received[1]))
@@ -126,7 +126,7 @@ def test_whoever_is_asked_for_the_same_bytes_go_out(featured: Workspace) -> None
     assert len(request.embeddings) == SIZE * 8 * 4
 
 
-def test_all_questions_and_answers_have_one_size(
+def test_all_requests_and_replies_have_the_same_size(
     featured: Workspace, client: PredictionClient
 ) -> None:
     served = client._by_id
@@ -140,10 +140,10 @@ def test_all_questions_and_answers_have_one_size(
     assert sizes == {(SIZE * 8 * 4, SIZE * 4)}
 
 
-def test_the_time_of_an_answer_does_not_depend_on_membership(
+def test_response_times_do_not_depend_on_membership(
     featured: Workspace, client: PredictionClient
 ) -> None:
-    """The groups with the most and the fewest people of the active party, asked in turn."""
+    """Compare the groups with the most and the fewest people of the active party."""
     own = people_of(featured, "active")
     is_own = np.zeros(len(own.row_of_rank), dtype=bool)
     is_own[own.rank_of_row] = True
@@ -162,12 +162,12 @@ def test_the_time_of_an_answer_does_not_depend_on_membership(
             start = time.perf_counter()
             client._connection.predict(requests[group])
             took[group].append(time.perf_counter() - start)
-    # The fastest tenth: what other programs do on this machine only ever adds.
+    # The fastest tenth, since other programs on this machine only ever add time.
     typical = {group: float(np.quantile(times, 0.1)) for group, times in took.items()}
     assert abs(typical[most] - typical[fewest]) < 0.3 * typical[most] + 50e-6
 
 
-def test_the_noise_of_training_is_on_every_row_and_always_the_same(featured: Workspace) -> None:
+def test_the_training_noise_is_added_to_every_row_and_always_the_same(featured: Workspace) -> None:
     _, passive = halves(featured)
     training = passive.agreement.training.model_copy(update={"embedding_noise": 0.1})
     noisy = replace(passive, agreement=passive.agreement.model_copy(update={"training": training}))
@@ -176,14 +176,14 @@ def test_the_noise_of_training_is_on_every_row_and_always_the_same(featured: Wor
     first, second = (PredictionsById(people, noisy, "strip").embeddings(3) for _ in range(2))
     assert torch.equal(first, second)
     changed = (first - clean).abs()
-    assert bool((changed.sum(1) > 0).all()), "real and standing in alike"
+    assert bool((changed.sum(1) > 0).all()), "own rows and stand-ins alike"
     assert changed.max() < clean.std()
 
 
-# --- what is refused ---
+# --- errors ---
 
 
-def test_only_own_people_can_be_asked_for(client: PredictionClient) -> None:
+def test_only_own_people_can_be_predicted(client: PredictionClient) -> None:
     with pytest.raises(BadRow, match="not in this party's aligned table: 'nobody', ''; pred"):
         client.predict_people(["nobody", ""])
     with pytest.raises(ConfigurationError, match=r"has features of its own: request .* by IDs"):
@@ -201,7 +201,7 @@ def test_only_own_people_can_be_asked_for(client: PredictionClient) -> None:
         PredictionRequest(bytes((SIZE + 1) * 32), 0),
     ],
 )
-def test_only_whole_groups_are_answered(
+def test_only_whole_groups_are_accepted(
     client: PredictionClient, request_: PredictionRequest
 ) -> None:
     with pytest.raises(
@@ -210,7 +210,7 @@ def test_only_whole_groups_are_answered(
         client._connection.predict(request_)
 
 
-def test_a_table_that_changed_is_noticed_on_both_sides(featured: Workspace, tmp_path: Path) -> None:
+def test_a_modified_table_is_refused_on_both_sides(featured: Workspace, tmp_path: Path) -> None:
     copy = featured.copy(tmp_path / "copy")
     for role in ("active", "passive"):
         table = copy.table(role)
@@ -219,7 +219,7 @@ def test_a_table_that_changed_is_noticed_on_both_sides(featured: Workspace, tmp_
             people_of(copy, role)
 
 
-def test_groups_that_do_not_fit_are_refused(featured: Workspace) -> None:
+def test_groups_that_exceed_the_limits_are_refused(featured: Workspace) -> None:
     with (
         pytest.raises(ConfigurationError, match=r"agreement\.serving\.hiding_size: groups of 16"),
         service(featured, limits={"rows_per_request": 15}),

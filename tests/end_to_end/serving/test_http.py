@@ -1,4 +1,4 @@
-"""The HTTP service of the passive party: over real sockets, and fuzzed from its own description."""
+"""The HTTP service of the passive party, over real sockets and fuzzed from its description."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOKEN = "a-token-for-tests-0123456789"
 
 @dataclass
 class Api:
-    """Where it is, and how to ask it."""
+    """The address of the service, and a client for it."""
 
     address: str
     peer: PredictionServer
@@ -100,7 +100,7 @@ def test_rows_get_the_predictions_of_the_model(plain: Workspace, api: Api) -> No
     np.testing.assert_allclose(answer["probabilities"], truth[:7], atol=1e-6)
 
 
-def test_health_readiness_and_the_pages(api: Api) -> None:
+def test_health_readiness_and_documentation(api: Api) -> None:
     for path in ("/health", "/ready"):
         assert api.ask(path=path, method="GET", Authorization="")[::2] == (200, {"status": "ok"})
     status, _, described = api.ask(path="/openapi.json", method="GET")
@@ -114,7 +114,7 @@ def test_health_readiness_and_the_pages(api: Api) -> None:
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", "Bearer é"])
-def test_without_the_token_there_is_nothing(api: Api, shown: str) -> None:
+def test_requests_without_the_token_are_refused(api: Api, shown: str) -> None:
     status, headers, answer = api.ask({"rows": []}, Authorization=shown)
     assert (status, headers["www-authenticate"]) == (401, "Bearer")
     assert answer == {"error": "the token is missing or wrong"}
@@ -137,25 +137,25 @@ def test_without_the_token_there_is_nothing(api: Api, shown: str) -> None:
         (b'{"rows": [' + b" " * 60_000 + b"]}", 413, "longer than 60,000 bytes"),
     ],
 )
-def test_bad_bodies(api: Api, body: bytes, status: int, problem: str) -> None:
+def test_invalid_bodies(api: Api, body: bytes, status: int, problem: str) -> None:
     found, _, answer = api.ask(raw=body)
     assert found == status
     assert problem in answer["error"]
 
 
-def test_bad_rows_name_row_and_column(plain: Workspace, api: Api) -> None:
+def test_errors_about_rows_name_row_and_column(plain: Workspace, api: Api) -> None:
     rows = rows_of(plain, 3)
     column = table_of(plain, "passive").features.numeric[2]
     rows[1][column] = "many"
     status, _, answer = api.ask({"rows": rows})
     assert status == 422
     assert f"row 1, column '{column}': must be a number" in answer["error"]
-    rows[1][column] = math.inf  # as 1e999, which JSON's grammar allows
+    rows[1][column] = math.inf  # written as 1e999, which is valid JSON
     body = json.dumps({"rows": rows}).replace("Infinity", "1e999").encode()
     assert api.ask(raw=body)[0] == 422
 
 
-def test_other_kinds_methods_and_paths(api: Api) -> None:
+def test_other_content_types_methods_and_paths(api: Api) -> None:
     assert api.ask({"rows": []}, Content_Type="text/plain")[0] == 415
     assert api.ask({"rows": []}, Content_Type="")[0] == 415
     status, headers, answer = api.ask(method="GET")
@@ -163,7 +163,7 @@ def test_other_kinds_methods_and_paths(api: Api) -> None:
     assert api.ask(path="/else")[0] == 404
 
 
-def test_the_peers_limits_and_its_absence(plain: Workspace) -> None:
+def test_limits_and_absence_of_the_peer(plain: Workspace) -> None:
     rows = rows_of(plain, 6)
     with api_of(plain, {"rows_per_minute": 10}) as api:
         assert api.ask({"rows": rows})[0] == 200
@@ -179,7 +179,7 @@ def test_the_peers_limits_and_its_absence(plain: Workspace) -> None:
         assert api.ask(path="/health", method="GET")[0] == 200
 
 
-def test_people_by_their_ids(featured: Workspace) -> None:
+def test_people_by_id(featured: Workspace) -> None:
     ids = [identifier.decode() for identifier in table_of(featured, "passive").ids][:5]
     with api_of(featured) as api:
         status, _, answer = api.ask({"ids": ids})
@@ -197,7 +197,7 @@ def test_people_by_their_ids(featured: Workspace) -> None:
         assert "curl" in api.ask(path="/", method="GET")[2]
 
 
-def test_an_address_that_is_taken(plain: Workspace) -> None:
+def test_an_address_in_use(plain: Workspace) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as other,
         service(plain) as peer,
@@ -215,10 +215,10 @@ def test_an_address_that_is_taken(plain: Workspace) -> None:
     "examples", [pytest.param(12, id="few"), pytest.param(400, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-def test_it_keeps_to_its_own_description(
+def test_the_service_conforms_to_its_openapi_description(
     plain: Workspace, mode: GenerationMode, examples: int
 ) -> None:
-    """Requests made up from the description, good ones and bad ones, checked in all it says."""
+    """Valid and invalid requests generated from the description, with all checks."""
     settings = hypothesis.settings(
         max_examples=examples,
         deadline=None,
@@ -238,7 +238,7 @@ def test_it_keeps_to_its_own_description(
             assert isinstance(found, Ok)
             operation = found.ok()
             if mode is GenerationMode.NEGATIVE and operation.path != "/predict":
-                continue  # nothing can be wrong with a question without a body
+                continue  # a request without a body cannot be invalid
             cases = operation.as_strategy(generation_mode=mode)
             settings(hypothesis.given(case=cases)(obeys))()
     assert tried.count("/predict") >= 10

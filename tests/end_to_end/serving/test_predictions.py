@@ -1,4 +1,4 @@
-"""Served predictions are those of the trained model in one process, and nothing else crosses."""
+"""Served predictions equal those of the trained model in one process; nothing else is sent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def expected(workspace: Workspace, rows: pa.Table) -> Any:  # noqa: ANN401 - an 
     return whole_model(workspace, found.transform(convert_features("test", rows, found.features)))
 
 
-def test_one_row_batches_and_streams_are_those_of_the_model(
+def test_single_rows_batches_and_streams_match_the_model(
     plain: Workspace, client: PredictionClient
 ) -> None:
     table = table_of(plain, "passive").columns
@@ -63,7 +63,7 @@ def test_one_row_batches_and_streams_are_those_of_the_model(
     assert client.predict([]).shape == (0,)
 
 
-def test_requests_beyond_a_message_become_a_stream(plain: Workspace) -> None:
+def test_requests_that_exceed_a_message_become_a_stream(plain: Workspace) -> None:
     table = table_of(plain, "passive").columns
     with (
         service(plain, limits={"rows_per_request": 9}) as server,
@@ -84,7 +84,7 @@ def test_unseen_categories_and_missing_values(plain: Workspace, client: Predicti
     np.testing.assert_allclose(client.predict(rows), truth, atol=1e-6)
 
 
-def test_concurrent_clients_each_get_their_own(plain: Workspace) -> None:
+def test_concurrent_clients_get_their_own_predictions(plain: Workspace) -> None:
     table = table_of(plain, "passive").columns
     truth = expected(plain, table)
     rows = table.to_pylist()
@@ -107,8 +107,8 @@ def test_concurrent_clients_each_get_their_own(plain: Workspace) -> None:
         np.testing.assert_allclose(streamed.result(60), np.tile(truth, 3), atol=1e-6)
 
 
-def test_what_crosses_the_wire_is_embeddings_and_probabilities(plain: Workspace) -> None:
-    """Both directions, byte by byte, in plain text through a recording relay."""
+def test_only_embeddings_and_probabilities_cross_the_network(plain: Workspace) -> None:
+    """Compare all bytes in both directions, in plain text through a recording relay."""
     raw = table_of(plain, "passive")
     table = raw.columns.slice(0, 40)
     _, passive = halves(plain)
@@ -136,7 +136,7 @@ def test_what_crosses_the_wire_is_embeddings_and_probabilities(plain: Workspace)
         assert identifier not in everything
 
 
-# --- what is refused, and the service goes on ---
+# --- refused requests ---
 
 
 def rows_of(client: PredictionClient, count: int) -> list[dict[str, object]]:
@@ -163,7 +163,7 @@ INFINITE = np.full(8, np.inf, "<f4").tobytes()
         (PredictionRequest(bytes(32), 0), "this model has no groups"),
     ],
 )
-def test_malformed_requests_are_refused_and_the_service_stays(
+def test_malformed_requests_are_refused_and_the_service_continues(
     client: PredictionClient, request_: PredictionRequest, problem: str
 ) -> None:
     with pytest.raises(PeerFailed, match=problem):
@@ -173,7 +173,7 @@ def test_malformed_requests_are_refused_and_the_service_stays(
     assert len(client.predict(rows_of(client, 2))) == 2
 
 
-def test_bytes_that_are_no_message_are_refused(client: PredictionClient) -> None:
+def test_malformed_messages_are_refused(client: PredictionClient) -> None:
     call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
     call = client._connection._channel.unary_unary(codec.PREDICT)
     with pytest.raises(grpc.RpcError) as refused:
@@ -186,7 +186,7 @@ def test_bytes_that_are_no_message_are_refused(client: PredictionClient) -> None
     assert len(client.predict(rows_of(client, 1))) == 1
 
 
-def test_bad_rows_are_refused_before_any_traffic(client: PredictionClient) -> None:
+def test_invalid_rows_are_refused_before_any_traffic(client: PredictionClient) -> None:
     good = rows_of(client, 1)[0]
     with pytest.raises(BadRow, match="row 1: lacks columns"):
         client.predict([good, {}])
@@ -208,8 +208,10 @@ def test_the_limit_of_rows_per_minute(plain: Workspace) -> None:
         with pytest.raises(PeerBusy, match="600 rows per minute: try again in") as busy:
             client.predict(rows_of(client, 300))
         assert 1 < busy.value.retry_after < 15
-        assert len(client.predict(rows_of(client, 150))) == 150, "what is left may be used"
-        # A stream waits instead: 10 rows come back in a second.
+        assert len(client.predict(rows_of(client, 150))) == 150, (
+            "the rest of the budget can be used"
+        )
+        # A stream waits instead: the budget regains 10 rows per second.
         table = pa.Table.from_pylist(rows_of(client, 60))
         assert len(next(client.predict_batches([table]))) == 60
 
@@ -230,7 +232,7 @@ def test_too_many_streams_and_calls(plain: Workspace) -> None:
         assert len(next(client.predict_batches([table]))) == 5
 
 
-# --- do the halves belong together? ---
+# --- do the halves match? ---
 
 
 def test_another_model_is_refused_on_both_sides(
@@ -249,7 +251,7 @@ def test_another_model_is_refused_on_both_sides(
             assert client.is_ready()
 
 
-def test_another_agreement_is_refused_with_its_key(plain: Workspace) -> None:
+def test_another_agreement_is_refused_and_the_key_is_named(plain: Workspace) -> None:
     config = config_of(plain, "passive")
     changed = config.agreement.model_copy(
         update={"serving": config.agreement.serving.model_copy(update={"hiding_size": 99})}
@@ -262,14 +264,14 @@ def test_another_agreement_is_refused_with_its_key(plain: Workspace) -> None:
             )
 
 
-def test_an_offer_that_is_none_is_refused(client: PredictionClient) -> None:
+def test_a_malformed_offer_is_refused(client: PredictionClient) -> None:
     offer = ServingOffer(1, "x", "{", BundleOffer(b"", b"", b""), b"")
     with pytest.raises(PeerFailed, match="agreement is not valid JSON"):
         client._connection.open(offer, 10)
 
 
 def test_calls_for_another_model_are_refused(client: PredictionClient) -> None:
-    """As after a restart of the active party with a new model."""
+    """Like after a restart of the active party with a new model."""
     right = client._connection._metadata
     try:
         client._connection._metadata = (("florist-model", "another"),)
@@ -282,7 +284,7 @@ def test_calls_for_another_model_are_refused(client: PredictionClient) -> None:
         client._connection._metadata = right
 
 
-def test_a_changed_weight_is_noticed(plain: Workspace, tmp_path: Any) -> None:  # noqa: ANN401
+def test_a_modified_weight_is_detected(plain: Workspace, tmp_path: Any) -> None:  # noqa: ANN401
     copy = plain.copy(tmp_path / "copy")
     path = copy.run_directory("passive").training / "model.safetensors"
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Both services as processes: started by the command, asked, and stopped by SIGTERM."""
+"""Both services as processes: started by the command, used, and stopped by SIGTERM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def workspace(plain: Workspace, tmp_path: Path) -> Workspace:
-    """A copy with addresses of its own."""
+    """A copy with its own addresses."""
     copy = plain.copy(tmp_path / "pair")
     for role in ("active", "passive"):
         address = f"127.0.0.1:{free_port()}" if role == "active" else addresses(copy)
@@ -62,9 +62,7 @@ def ask(address: str, token: str, rows: list[dict[str, object]]) -> list[float]:
         connection.close()
 
 
-def test_from_the_command_to_an_applications_prediction(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_from_the_command_to_a_prediction(workspace: Workspace, tmp_path: Path) -> None:
     raw = table_of(workspace, "passive")
     table = raw.columns
     truth = whole_model(workspace, halves(workspace)[1].preprocessing.transform(raw))
@@ -99,7 +97,7 @@ def test_from_the_command_to_an_applications_prediction(
             assert "stopped" in party.output
 
 
-def test_services_tell_how_they_are(workspace: Workspace) -> None:
+def test_services_report_their_status(workspace: Workspace) -> None:
     rows = table_of(workspace, "passive").columns.slice(0, 3).to_pylist()
     config = load_config(workspace.config("passive"))
     status = {role: free_address() for role in ROLES}
@@ -154,7 +152,7 @@ def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(workspace: Worksp
             assert "did not finish" not in active.output
 
 
-def test_a_stream_without_end_is_cut_in_time(workspace: Workspace) -> None:
+def test_an_endless_stream_is_cancelled_in_time(workspace: Workspace) -> None:
     for role in ("active", "passive"):
         workspace.configure(role, {"serving.drain": 0.5})
     table = table_of(workspace, "passive").columns.slice(0, 10)
@@ -177,7 +175,7 @@ def test_a_stream_without_end_is_cut_in_time(workspace: Workspace) -> None:
             consumer.join()
 
 
-def test_without_a_model_it_says_what_to_do(workspace: Workspace) -> None:
+def test_without_a_model_the_error_names_the_fix(workspace: Workspace) -> None:
     for role in ("active", "passive"):
         run = workspace.run_directory(role)
         run.training.rename(run.path / "elsewhere")

@@ -1,4 +1,4 @@
-"""Requests that come while the model is at work are computed together, and none is lost."""
+"""Requests that arrive while the model is busy are computed together, and none is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """Doubles rows; can be held up, and remembers the size of its batches."""
+    """Doubles rows; can be blocked, and records the sizes of its batches."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -49,16 +49,16 @@ def wait_for_queue(batcher: Batcher, length: int) -> None:
         time.sleep(0.001)
 
 
-def test_alone_it_is_computed_at_once() -> None:
+def test_a_single_request_is_computed_immediately() -> None:
     model = Model()
     model.may_go.set()
     batcher = Batcher(model, 100, delay=5.0)
     start = time.monotonic()
     assert batcher(rows(1, 2)).tolist() == [2, 4]
-    assert time.monotonic() - start < 2, "the delay is for those who had to wait"
+    assert time.monotonic() - start < 2, "the delay applies only to requests that had to wait"
 
 
-def test_those_who_wait_are_computed_together_and_each_gets_its_own() -> None:
+def test_waiting_requests_are_computed_together_and_each_gets_its_own_result() -> None:
     model = Model()
     batcher = Batcher(model, 100)
     with ThreadPoolExecutor(8) as pool:
@@ -77,7 +77,7 @@ def test_those_who_wait_are_computed_together_and_each_gets_its_own() -> None:
     assert (batcher.batches, batcher.requests) == (2, 6)
 
 
-def test_a_batch_has_no_more_rows_than_it_may() -> None:
+def test_a_batch_does_not_exceed_the_maximum_size() -> None:
     model = Model()
     batcher = Batcher(model, 3)
     with ThreadPoolExecutor(8) as pool:
@@ -108,7 +108,7 @@ def test_several_columns_stay_together() -> None:
     assert model.sizes == [1, 2]
 
 
-def test_a_failure_is_everyones_of_its_batch_and_the_next_works() -> None:
+def test_an_error_fails_the_whole_batch_but_not_the_next_one() -> None:
     model = Model()
     batcher = Batcher(model, 100)
     with ThreadPoolExecutor(4) as pool:
@@ -127,7 +127,7 @@ def test_a_failure_is_everyones_of_its_batch_and_the_next_works() -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.002])
-def test_many_threads_all_get_their_own_answers(delay: float) -> None:
+def test_many_threads_get_their_own_results(delay: float) -> None:
     model = Model()
     model.may_go.set()
     batcher = Batcher(model, 64, delay)

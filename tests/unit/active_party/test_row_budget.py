@@ -1,4 +1,4 @@
-"""Rows per minute and slots: what is allowed, what is refused, and when it may be asked again."""
+"""Rows per minute and slots: what is allowed, what is refused, and when to try again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-def test_a_minutes_rows_at_once_and_no_more() -> None:
+def test_the_rows_of_one_minute_are_available_at_once() -> None:
     clock = Clock()
     budget = RowBudget(600, clock)
     budget.demand(600)
@@ -49,10 +49,10 @@ def test_more_than_a_minutes_rows_are_never_allowed() -> None:
     per_minute=st.integers(1, 1000),
     asks=st.lists(st.tuples(st.floats(0, 30), st.integers(1, 300)), max_size=60),
 )
-def test_no_more_than_its_rate_and_one_minute_ahead(
+def test_the_total_never_exceeds_the_rate_plus_one_minute(
     per_minute: int, asks: list[tuple[float, int]]
 ) -> None:
-    """Over any time from the start: what was given is at most the rate, and one minute's rows."""
+    """At any time, the total since the start is at most the rate plus one minute's rows."""
     clock = Clock()
     budget = RowBudget(per_minute, clock)
     start, given_rows = clock.now, 0
@@ -69,7 +69,7 @@ def test_no_more_than_its_rate_and_one_minute_ahead(
         assert given_rows <= allowed * 1.000001
 
 
-def test_slots_are_counted_and_given_back() -> None:
+def test_slots_are_counted_and_released() -> None:
     slots = Slots(3, "streams")
     everyone = Barrier(4)
 

@@ -1,4 +1,4 @@
-"""Features: shapes, gathering, and a repr that tells nothing."""
+"""Features: shapes, gathering of rows, and a repr without values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from florist.common.data.features import Features
 
 def features(rows: int, numeric: int = 2, categorical: int = 3) -> Features:
     numbers = np.arange(rows * numeric, dtype=np.float32).reshape(rows, numeric)
-    places = np.arange(rows * categorical, dtype=np.int32).reshape(rows, categorical)
-    return Features(numbers, places)
+    indices = np.arange(rows * categorical, dtype=np.int32).reshape(rows, categorical)
+    return Features(numbers, indices)
 
 
 @settings(deadline=None)
@@ -51,6 +51,6 @@ def test_repr_has_no_values() -> None:
         (np.zeros((2, 2), np.float32).T, np.zeros((2, 2), np.int32).T),
     ],
 )
-def test_other_arrays_are_no_features(numeric: np.ndarray, categories: np.ndarray) -> None:
+def test_other_arrays_are_rejected(numeric: np.ndarray, categories: np.ndarray) -> None:
     with pytest.raises(AssertionError):
         Features(numeric, categories)

@@ -1,4 +1,4 @@
-"""Files in the form of Kaggle's Criteo and Avazu: read with no more than their path."""
+"""Files in the format of Kaggle's Criteo and Avazu data, read with their path only."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ def test_criteo(tmp_path: Path, name: str) -> None:
     assert list(raw.ids) == [str(row).encode() for row in range(1, 21)]
     assert raw.features == FeatureColumns(CRITEO.numeric, CRITEO.categorical)
     assert read_labels(raw).classes.tolist() == [int(line[0]) for line in lines]
-    for place, column in enumerate(CRITEO.numeric, 1):
-        expected = [float(line[place]) if line[place] else None for line in lines]
+    for index, column in enumerate(CRITEO.numeric, 1):
+        expected = [float(line[index]) if line[index] else None for line in lines]
         assert raw.columns.column(column).to_pylist() == expected
-    for place, column in enumerate(CRITEO.categorical, 14):
-        assert raw.columns.column(column).to_pylist() == [line[place] for line in lines]
+    for index, column in enumerate(CRITEO.categorical, 14):
+        assert raw.columns.column(column).to_pylist() == [line[index] for line in lines]
     features = fit_preprocessing(raw, PreprocessingSettings(scaling="log")).transform(raw)
     assert features.numeric.shape == (20, 13)
     assert features.categories.shape == (20, 26)
 
 
-def test_criteo_with_an_id_in_front(tmp_path: Path) -> None:
+def test_criteo_with_a_leading_id_column(tmp_path: Path) -> None:
     lines = [[f"user {row}", *line] for row, line in enumerate(criteo_lines(5))]
     path = write(tmp_path / "train.txt", lines, "\t")
     raw = read(path, format="criteo", id_column="user")
@@ -116,11 +116,11 @@ def test_avazu(tmp_path: Path) -> None:
         assert raw.features == FeatureColumns((), AVAZU.categorical)
         assert [AVAZU.id_column, AVAZU.label, *AVAZU.categorical] == AVAZU_HEADER.split(",")
         assert read_labels(raw).classes.tolist() == [int(line[1]) for line in lines]
-        for place, column in enumerate(AVAZU.categorical, 2):
-            assert raw.columns.column(column).to_pylist() == [line[place] for line in lines]
+        for index, column in enumerate(AVAZU.categorical, 2):
+            assert raw.columns.column(column).to_pylist() == [line[index] for line in lines]
 
 
-def test_ids_alone(tmp_path: Path) -> None:
+def test_ids_only(tmp_path: Path) -> None:
     criteo = write(tmp_path / "train.txt", criteo_lines(3), "\t")
     assert ids(criteo, format="criteo") == [b"1", b"2", b"3"]
     avazu = write(tmp_path / "train.csv", avazu_lines(2), ",", AVAZU_HEADER)
@@ -149,7 +149,7 @@ def test_criteo_as_parquet(tmp_path: Path) -> None:
     assert raw.features == FeatureColumns(CRITEO.numeric, CRITEO.categorical)
 
 
-def test_files_of_another_form(tmp_path: Path) -> None:
+def test_files_in_another_format(tmp_path: Path) -> None:
     comma = write(tmp_path / "train.txt", criteo_lines(3), ",")
     assert refusal(comma, format="criteo").startswith("row 1 has 1 values but the format has 40")
     criteo = write(tmp_path / "train.csv", criteo_lines(3), "\t")
@@ -159,6 +159,6 @@ def test_files_of_another_form(tmp_path: Path) -> None:
     assert refusal(path, format="criteo").startswith("row 4 has 39 values but the format has 40")
 
 
-def test_a_plain_column_may_be_called_row_number(tmp_path: Path) -> None:
+def test_a_plain_column_may_be_named_row_number(tmp_path: Path) -> None:
     path = write(tmp_path / "people.csv", [["b", "1"], ["a", "2"]], ",", "row_number,x")
     assert list(read(path, id_column="row_number").ids) == [b"b", b"a"]

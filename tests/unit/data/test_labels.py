@@ -1,4 +1,4 @@
-"""Labels as classes, from every type of column; what is refused."""
+"""Labels as classes, from every type of column, and labels that are refused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_more_classes() -> None:
     assert texts.names == ("Green", "blue", "red")
 
 
-def test_further_tables_have_the_names_of_the_training_table() -> None:
+def test_other_tables_use_the_class_names_of_the_training_table() -> None:
     names = ("Green", "blue", "red")
     assert read(["red", "blue"], 3, names=names).classes.tolist() == [2, 1]
     assert read([2, 1], 3, names=("0", "1", "2")).classes.tolist() == [2, 1]
@@ -79,7 +79,7 @@ def test_further_tables_have_the_names_of_the_training_table() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=30))
-def test_text_classes_as_the_slow_version(values: list[str]) -> None:
+def test_text_classes_match_the_slow_version(values: list[str]) -> None:
     known = sorted(set(values))
     if len(known) < 3:
         return

@@ -1,4 +1,4 @@
-"""A table several times larger than what its reader may take is prepared and gathered from."""
+"""A table several times larger than the memory limit can be encoded and used."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUPS, GROUP_ROWS, NUMBERS, CATEGORIES = 15, 100_000, 96, 4
-#: Bytes beyond what the program has when it begins.
+#: Bytes in addition to what the program uses at its start.
 ALLOWANCE = 300_000_000
 
-#: Prints the bytes of its own that it had at first, and at most: pages of files, which the system
-#: takes back when it needs them, are no part of these.
+#: Prints the bytes of private memory at its start and at most. Pages of files, which the system can
+#: reclaim, are not included.
 CHILD = """
 import sys, threading
 from pathlib import Path
@@ -35,35 +35,35 @@ def own_bytes():
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.split("RssAnon:")[1].split()[0])
 
-def watch():
-    while not over.wait(0.005):
+def record():
+    while not finished.wait(0.005):
         seen.append(own_bytes())
 
 folder, memory, where = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-seen, over = [own_bytes()], threading.Event()
-watcher = threading.Thread(target=watch)
-watcher.start()
+seen, finished = [own_bytes()], threading.Event()
+recorder = threading.Thread(target=record)
+recorder.start()
 try:
     table = Table(path=folder / "people.parquet", id_column="id")
-    room = FeatureStore(memory, FolderStorage(folder / "work"))
-    found = scan_table(table, "none", PreprocessingSettings(), room)
-    if where == "room":
-        features = room.hold(found)
+    store = FeatureStore(memory, FolderStorage(folder / "work"))
+    scan = scan_table(table, "none", PreprocessingSettings(), store)
+    if where == "store":
+        features = store.add(scan)
     else:
-        features = in_memory(found)
+        features = in_memory(scan)
     random = np.random.default_rng(0)
     for _ in range(50):
         features.take(random.integers(0, len(features), 8192))
 finally:
-    over.set()
-    watcher.join()
+    finished.set()
+    recorder.join()
 print(len(features), seen[0], max(seen))
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of 600 MB when it is encoded."""
+    """A table of 600 MB once encoded."""
     folder = tmp_path_factory.mktemp("large")
     random = np.random.default_rng(0)
     columns = {f"n{n}": random.random(GROUP_ROWS, dtype=np.float32) for n in range(NUMBERS)}
@@ -78,33 +78,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def taken(folder: Path, memory: int, where: Literal["room", "memory"] = "room") -> int:
-    """Bytes beyond what it had at first."""
-    ended = subprocess.run(
+def extra_memory(folder: Path, memory: int, where: Literal["store", "memory"] = "store") -> int:
+    """The maximum memory of the process in addition to what it used at its start."""
+    completed = subprocess.run(
         [sys.executable, "-c", CHILD, str(folder), str(memory), where],
         check=True,
         capture_output=True,
         text=True,
         timeout=200,
     )
-    rows, first, most = map(int, ended.stdout.split())
+    rows, first, most = map(int, completed.stdout.split())
     assert rows == GROUPS * GROUP_ROWS
     return most - first
 
 
-def test_what_is_in_files_takes_no_memory(folder: Path) -> None:
+def test_features_in_files_take_no_memory(folder: Path) -> None:
     size = encoded_bytes(GROUPS * GROUP_ROWS, NUMBERS + CATEGORIES)
     assert size >= 2 * ALLOWANCE
-    assert taken(folder, 0) < ALLOWANCE
+    assert extra_memory(folder, 0) < ALLOWANCE
 
 
 @pytest.mark.slow
-def test_what_fits_is_held_in_memory(folder: Path) -> None:
+def test_features_that_fit_are_kept_in_memory(folder: Path) -> None:
     size = encoded_bytes(GROUPS * GROUP_ROWS, NUMBERS + CATEGORIES)
-    assert size < taken(folder, size) < size + ALLOWANCE
+    assert size < extra_memory(folder, size) < size + ALLOWANCE
 
 
 @pytest.mark.slow
-def test_what_must_be_in_memory_is_there_once_and_encoded(folder: Path) -> None:
+def test_features_that_must_be_in_memory_are_kept_only_once_and_encoded(folder: Path) -> None:
     size = encoded_bytes(GROUPS * GROUP_ROWS, NUMBERS + CATEGORIES)
-    assert size < taken(folder, 0, "memory") < size + ALLOWANCE
+    assert size < extra_memory(folder, 0, "memory") < size + ALLOWANCE

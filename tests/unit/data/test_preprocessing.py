@@ -1,4 +1,4 @@
-"""From raw columns to features, as the slow, obvious version; what is saved; what is refused."""
+"""Preprocessing: compared with a slow, obvious version, saved and loaded, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Category = str | None
 
 
 def raw(**columns: list[Any]) -> RawTable:
-    """A table of these columns; numbers and categories are told apart by their values."""
+    """A table of these columns; their values determine whether they are numbers or categories."""
     rows = len(next(iter(columns.values())))
     kinds = {
         name: pa.string() if any(isinstance(value, str) for value in values) else pa.float64()
@@ -80,7 +80,7 @@ def slow_number(train: list[Number], value: Number, scaling: Scaling) -> float:
 
 
 categories = st.lists(st.none() | st.sampled_from(["", "a", "b", "B", "\u00e9", "z", "NA"]))
-# Nothing so near to 0 that differences vanish.
+# No values so close to 0 that differences vanish.
 finite = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: not 0 < abs(x) < 1e-200)
 numbers = st.lists(st.none() | st.just(math.nan) | st.integers(-5, 5).map(float) | finite)
 
@@ -91,10 +91,10 @@ numbers = st.lists(st.none() | st.just(math.nan) | st.integers(-5, 5).map(float)
     categories | st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3),
     st.integers(1, 4),
 )
-def test_categories_as_the_slow_version(
+def test_categories_match_the_slow_version(
     train: list[Category], test: list[Category], min_count: int
 ) -> None:
-    # A text in front makes the column one of categories whatever follows.
+    # A leading text makes the column categorical, whatever follows.
     train, test = ["first", *train], ["first", *test]
     fitted = fit(raw(c=train), min_count=min_count)
     for values in (train, test):
@@ -108,7 +108,7 @@ def test_categories_as_the_slow_version(
 
 @settings(deadline=None, max_examples=200)
 @given(numbers.filter(bool), numbers, st.sampled_from(get_args(Scaling)))
-def test_numbers_as_the_slow_version(
+def test_numbers_match_the_slow_version(
     train: list[Number], test: list[Number], scaling: Scaling
 ) -> None:
     fitted = fit(raw(n=train), scaling=scaling)
@@ -119,10 +119,10 @@ def test_numbers_as_the_slow_version(
         assert all(0 <= number <= 1 for number in found.tolist())
 
 
-# --- by example ---
+# --- examples ---
 
 
-def test_the_paper_in_one_table() -> None:
+def test_the_example_of_the_paper() -> None:
     table = raw(age=[20, None, 40, 10], city=["Rome", None, "Oslo", "Rome"])
     features = fit(table).transform(table)
     assert features.numeric.tolist() == [[0.5], [0], [1], [0.25]]
@@ -138,19 +138,19 @@ def test_rare_and_unseen_categories_share_index_0() -> None:
     assert found.tolist() == [1, 0, 2, 0, 0]
 
 
-def test_numbers_outside_the_range_of_training_are_bound() -> None:
+def test_numbers_outside_the_training_range_are_clipped() -> None:
     fitted = fit(raw(n=[0, 10]))
     found = fitted.transform(raw(n=[-1e300, -5, 5, 15, 1e300, None])).numeric[:, 0]
     assert found.tolist() == [0, 0, 0.5, 1, 1, 0]
 
 
-def test_a_column_that_never_changes_is_0() -> None:
+def test_a_constant_column_is_0() -> None:
     fitted = fit(raw(n=[7, 7], missing=[None, None]))
     found = fitted.transform(raw(n=[7, 8], missing=[None, 1])).numeric
     assert found.tolist() == [[0, 0], [0, 0]]
 
 
-def test_log_scale_is_odd_and_gentle() -> None:
+def test_log_scale_is_odd_and_monotonic() -> None:
     fitted = fit(raw(n=[-1e6, 0, 9, 1e6]), scaling="log")
     found = fitted.transform(raw(n=[-9, 0, 9])).numeric[:, 0].astype(float)
     assert found[1] == 0.5
@@ -188,15 +188,15 @@ def test_a_party_without_features(tmp_path: Path) -> None:
         assert each.cardinalities == ()
 
 
-def test_rows_of_many_chunks_and_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_in_many_chunks_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROWS", 7)
-    texts = [f"c{place % 5}" for place in range(100)]
+    texts = [f"c{index % 5}" for index in range(100)]
     chunks = pa.chunked_array([texts[:30], texts[30:31], texts[31:]])
     table = pa.table({"n": pa.array(np.arange(100.0)), "m": pa.array([1.0] * 100), "c": chunks})
-    one = RawTable.from_arrow("memory", pa.array([str(place) for place in range(100)]), table)
+    one = RawTable.from_arrow("memory", pa.array([str(index) for index in range(100)]), table)
     features = fit(one).transform(one)
-    assert features.numeric[:, 0].tolist() == pytest.approx([place / 99 for place in range(100)])
-    assert features.categories[:, 0].tolist() == [place % 5 + 1 for place in range(100)]
+    assert features.numeric[:, 0].tolist() == pytest.approx([index / 99 for index in range(100)])
+    assert features.categories[:, 0].tolist() == [index % 5 + 1 for index in range(100)]
 
 
 def test_a_hundred_thousand_categories() -> None:
@@ -206,7 +206,7 @@ def test_a_hundred_thousand_categories() -> None:
     assert fitted.cardinalities == (100_001,)
     found = fitted.transform(table).categories[:, 0]
     assert sorted(found.tolist()) == list(range(1, 100_001))
-    expected = {text: place for place, text in enumerate(sorted(texts.to_pylist()), 1)}
+    expected = {text: index for index, text in enumerate(sorted(texts.to_pylist()), 1)}
     assert found[:50].tolist() == [expected[text] for text in texts[:50].to_pylist()]
 
 
@@ -214,7 +214,7 @@ def test_repr_has_no_values() -> None:
     assert repr(fit(raw(n=[1], c=["secret"]))) == "Preprocessing(1 numeric, cardinalities (2,))"
 
 
-# --- saved and loaded ---
+# --- saving and loading ---
 
 
 @settings(deadline=None, max_examples=30)
@@ -223,7 +223,7 @@ def test_repr_has_no_values() -> None:
     st.integers(1, 3),
     st.sampled_from(get_args(Scaling)),
 )
-def test_what_is_loaded_does_the_same(
+def test_loaded_preprocessing_transforms_identically(
     rows: list[tuple[float, str]], min_count: int, scaling: Scaling
 ) -> None:
     table = raw(n=[number for number, _ in rows], c=[text for _, text in rows], d=["x"] * len(rows))
@@ -317,7 +317,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         fit(raw(n=[1])).save(tmp_path / "file")
 
 
-# --- tables that do not fit ---
+# --- tables that do not match ---
 
 
 def refusal(fitted: Preprocessing, table: RawTable) -> str:

@@ -1,4 +1,4 @@
-"""A table read in passes over small parts is the table read at once, problems and all."""
+"""Scanning a table in small parts gives the same results and errors as a slow, obvious reader."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from florist.common.data.scan_table import TableScan
     from florist.common.data.text_files import TextLayout
 
-#: Bytes of a block of text, rows of a row group, and values of a part.
+#: Bytes per block of text, rows per row group, and values per part.
 BLOCK, GROUP, VALUES = 160, 3, 12
 PLENTY = 10**9
 NO_MEMORY = FeatureStore(0, MemoryStorage())
@@ -46,7 +46,7 @@ NO_MEMORY = FeatureStore(0, MemoryStorage())
 
 @pytest.fixture(autouse=True)
 def small_parts() -> Iterator[None]:
-    """Few rows make many parts, and counts are added up often."""
+    """Use small parts and sum up counts often, so that a few rows are enough for a test."""
 
     def read_options(layout: TextLayout, *, use_threads: bool = True) -> arrow_csv.ReadOptions:
         return arrow_csv.ReadOptions(
@@ -62,8 +62,8 @@ def small_parts() -> Iterator[None]:
 
 
 @dataclass
-class Found:
-    """What training takes from a table."""
+class ScanResult:
+    """What training uses of a table."""
 
     fingerprint: str
     labels: tuple[list[int], tuple[str, ...]] | None
@@ -72,7 +72,7 @@ class Found:
     categories: list[list[int]]
 
     @classmethod
-    def of(cls, digest: str, labels: Any, fitted: Preprocessing, features: Any) -> Found:  # noqa: ANN401
+    def of(cls, digest: str, labels: Any, fitted: Preprocessing, features: Any) -> ScanResult:  # noqa: ANN401
         return cls(
             digest,
             (labels.classes.tolist(), labels.names) if labels else None,
@@ -88,12 +88,12 @@ class Found:
 
 def at_once(
     table: Table, chosen: PreprocessingSettings, known: Preprocessing | None = None
-) -> Found:
-    """The slow version: it has the whole table in memory."""
+) -> ScanResult:
+    """The slow version, with the whole table in memory."""
     raw = read_at_once(table, "strip", features=known.features if known else None)
     fitted = known or fit_at_once(raw, chosen)
     labels = read_labels(raw) if table.label else None
-    return Found.of(fingerprint(raw.ids), labels, fitted, fitted.transform(raw))
+    return ScanResult.of(fingerprint(raw.ids), labels, fitted, fitted.transform(raw))
 
 
 def by_parts(
@@ -104,10 +104,10 @@ def by_parts(
     folder: Path,
     kept: int = 0,
     memory: int = 0,
-) -> Found:
+) -> ScanResult:
     with_labels = table.label is not None
 
-    def look(*, with_ids: bool = False) -> TableScan:
+    def scan(*, with_ids: bool = False) -> TableScan:
         return scan_table(
             table,
             "strip",
@@ -118,21 +118,21 @@ def by_parts(
             with_ids=with_ids,
         )
 
-    found = look()
-    assert found.ids is None
-    features = FeatureStore(memory, FolderStorage(folder / "work")).hold(found)
-    again = look(with_ids=True)
-    assert again.ids is not None
-    assert fingerprint(again.ids) == again.fingerprint == found.fingerprint
-    whole = in_memory(again)
+    first = scan()
+    assert first.ids is None
+    features = FeatureStore(memory, FolderStorage(folder / "work")).add(first)
+    second = scan(with_ids=True)
+    assert second.ids is not None
+    assert fingerprint(second.ids) == second.fingerprint == first.fingerprint
+    whole = in_memory(second)
     assert np.array_equal(whole.numeric, features.numeric)
     assert np.array_equal(whole.categories, features.categories)
     check_whole_table(table, known)
-    labels = found.labels.labels() if found.labels else None
-    everyone = np.arange(found.rows)
+    labels = first.labels.labels() if first.labels else None
+    everyone = np.arange(first.rows)
     assert np.array_equal(features.take(everyone).numeric, features.numeric)
     assert np.array_equal(features.take(everyone).categories, features.categories)
-    return Found.of(found.fingerprint, labels, found.preprocessing, features)
+    return ScanResult.of(first.fingerprint, labels, first.preprocessing, features)
 
 
 def check_whole_table(table: Table, known: Preprocessing | None) -> None:
@@ -148,7 +148,7 @@ def check_whole_table(table: Table, known: Preprocessing | None) -> None:
     assert repr(whole.columns.to_pydict()) == repr(expected.columns.to_pydict())
 
 
-def outcome(work: Callable[[], Found]) -> Found | str:
+def outcome(work: Callable[[], ScanResult]) -> ScanResult | str:
     try:
         return work()
     except ConfigurationError as error:
@@ -168,13 +168,13 @@ def write(folder: Path, name: str, columns: dict[str, Any]) -> Path:
     return path
 
 
-# --- the same results ---
+# --- results ---
 
 numbers = st.sampled_from(["", "NA", "nan", "0", "-0.0", "1", " 2.5", "-3e2", "7", "1e300"])
 words = st.sampled_from(["", "NA", "a", "b", "B", "\u00e9", "z,\n", "1", "2", "0x"])
 typed_numbers = st.none() | st.sampled_from([0.0, -0.0, float("nan"), 1.5, -300.0, 1e300])
 typed_words = st.none() | words
-#: What is wrong, at most, in one row: which column, and the value.
+#: The column and the value of an invalid entry, if there is one.
 problems = st.sampled_from(
     [None, None, None, ("id", ""), ("id", "p0"), ("y", ""), ("y", "2"), ("n", "x"), ("n", "inf")]
 )
@@ -191,7 +191,7 @@ def columns_of(data: st.DataObject, rows: int, *, is_typed: bool) -> dict[str, l
         "d": values(typed_words if is_typed else words),
     }
     if not is_typed:
-        # Numbers at first: what it is comes out late.
+        # Numbers at first: that it is categorical is found late.
         columns["e"] = values(numbers)
         columns["e"][data.draw(st.integers(0, rows - 1))] = data.draw(words)
     return columns
@@ -210,7 +210,7 @@ def columns_of(data: st.DataObject, rows: int, *, is_typed: bool) -> dict[str, l
     memory=st.sampled_from([0, PLENTY]),
     data=st.data(),
 )
-def test_in_parts_as_at_once(
+def test_a_scan_in_parts_matches_the_slow_reader(
     *,
     name: str,
     rows: int,
@@ -254,7 +254,7 @@ def test_in_parts_as_at_once(
         assert found == expected
         if isinstance(expected, str):
             return
-        # Another table, with what was learned from this one: some of its categories are new.
+        # Another table, with the preprocessing of this one: some of its categories are new.
         others = columns_of(data, rows, is_typed=name.endswith(".parquet"))
         known = fit_at_once(read_at_once(table, "strip"), chosen)
         path = write(folder, f"test-{name}", {"id": columns["id"], "y": columns["y"], **others})
@@ -263,7 +263,7 @@ def test_in_parts_as_at_once(
         found = outcome(
             lambda: by_parts(other, chosen, known, folder=folder, kept=kept, memory=memory)
         )
-        if isinstance(expected, str):  # where there are several, any of them is told
+        if isinstance(expected, str):  # if there are several, any of them may be reported
             assert isinstance(found, str)
             assert "must be numeric but contains text such as" in expected
             assert "must be numeric but contains text such as" in found
@@ -271,7 +271,7 @@ def test_in_parts_as_at_once(
             assert found == expected
 
 
-def test_what_turns_out_late_to_be_categories_is_counted_once(tmp_path: Path) -> None:
+def test_categories_that_are_found_late_are_counted_once(tmp_path: Path) -> None:
     late = [*["1"] * VALUES, "2", "", "x", "y", "y", "z"]
     path = write(tmp_path, "people.csv", {"id": [f"p{n}" for n in range(len(late))], "e": late})
     table, chosen = Table(path=path, id_column="id"), PreprocessingSettings(min_count=2)
@@ -280,7 +280,7 @@ def test_what_turns_out_late_to_be_categories_is_counted_once(tmp_path: Path) ->
     assert found.preprocessing[2] == [("e", ["1", "y"])]
 
 
-def test_rows_without_ids_of_their_own_are_numbered(tmp_path: Path) -> None:
+def test_rows_without_an_id_column_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "criteo.txt"
     rows = ["\t".join([str(n % 2), *map(str, range(n, n + 13)), *(["ab"] * 26)]) for n in range(9)]
     path.write_text("\n".join(rows) + "\n")
@@ -294,7 +294,7 @@ def test_rows_without_ids_of_their_own_are_numbered(tmp_path: Path) -> None:
         assert by_parts(table, chosen, folder=tmp_path) == at_once(table, chosen)
 
 
-# --- the same problems ---
+# --- errors ---
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_rows_without_ids_of_their_own_are_numbered(tmp_path: Path) -> None:
     ],
     ids=["ragged", "not UTF-8", "a quote"],
 )
-def test_a_bad_row_far_down_is_reported(tmp_path: Path, bad: bytes, expected: str) -> None:
+def test_a_malformed_row_far_down_is_reported(tmp_path: Path, bad: bytes, expected: str) -> None:
     header = b"id,n,c,y\n" if b"x" not in bad else b"id,n,y\n"
     good = [
         b"p%d,%d,a,0\n" % (n, n) if b"x" not in bad else b"p%d,%d,0\n" % (n, n) for n in range(99)
@@ -323,7 +323,7 @@ def test_a_bad_row_far_down_is_reported(tmp_path: Path, bad: bytes, expected: st
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
-def test_a_table_without_rows_is_told(tmp_path: Path, name: str) -> None:
+def test_a_table_without_rows_is_refused(tmp_path: Path, name: str) -> None:
     table = Table(path=write(tmp_path, name, {"id": [], "n": []}), id_column="id")
     with pytest.raises(ConfigurationError, match="has no rows"):
         scan_table(table, "strip", PreprocessingSettings(), NO_MEMORY)
@@ -343,59 +343,59 @@ def test_a_table_that_changes_between_the_passes_is_refused(tmp_path: Path, rows
             tmp_path, "people.csv", {"id": ids, "n": [str(n * rows) for n in range(count)]}
         )
 
-    found = scan_table(
+    scan = scan_table(
         Table(path=people(9), id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY
     )
     people(rows)
     with pytest.raises(
         ConfigurationError, match=r"people\.csv: was modified while it was being read"
     ):
-        list(found.encoded())
+        list(scan.encoded())
 
 
-def test_a_table_that_is_gone_between_the_passes_is_told(tmp_path: Path) -> None:
+def test_a_table_that_is_deleted_between_the_passes_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "people.csv", {"id": ["a", "b"], "n": ["1", "2"]})
-    found = scan_table(
-        Table(path=path, id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY
-    )
+    scan = scan_table(Table(path=path, id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY)
     path.unlink()
     with pytest.raises(ConfigurationError, match=r"people\.csv: cannot be read"):
-        list(found.encoded())
+        list(scan.encoded())
 
 
-# --- room ---
+# --- memory and disk ---
 
 
-def test_a_small_table_is_read_once_and_a_large_one_leaves_no_name(tmp_path: Path) -> None:
+def test_a_small_table_is_read_once_and_the_files_of_a_large_one_are_unlinked(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path, "people.csv", {"id": [f"p{n}" for n in range(30)], "n": ["1"] * 30})
     table, chosen = Table(path=path, id_column="id"), PreprocessingSettings()
-    found = scan_table(table, "strip", chosen, FeatureStore(PLENTY, MemoryStorage()))
+    scan = scan_table(table, "strip", chosen, FeatureStore(PLENTY, MemoryStorage()))
     path.unlink()
-    room = FeatureStore(30 * 4, FolderStorage(tmp_path / "work"))
-    assert len(room.hold(found)) == 30
-    assert room.memory == 0
+    store = FeatureStore(30 * 4, FolderStorage(tmp_path / "work"))
+    assert len(store.add(scan)) == 30
+    assert store.memory == 0
     assert not (tmp_path / "work").exists()
 
     write(tmp_path, "people.csv", {"id": [f"p{n}" for n in range(30)], "n": ["1", "2"] * 15})
-    held = room.hold(scan_table(table, "strip", chosen, NO_MEMORY))
+    features = store.add(scan_table(table, "strip", chosen, NO_MEMORY))
     path.unlink()
     assert list((tmp_path / "work").iterdir()) == []
-    assert held.take(np.array([1, 0, 1])).numeric.tolist() == [[1], [0], [1]]
-    assert not held.numeric.flags.writeable
+    assert features.take(np.array([1, 0, 1])).numeric.tolist() == [[1], [0], [1]]
+    assert not features.numeric.flags.writeable
 
 
 @pytest.mark.parametrize("rows", [10, 10_000])
-def test_a_full_disk_is_told_beforehand_or_when_it_is_full(tmp_path: Path, rows: int) -> None:
+def test_a_full_disk_is_reported_in_advance_or_when_it_occurs(tmp_path: Path, rows: int) -> None:
     path = write(tmp_path, "people.parquet", {"id": list(range(rows)), "n": list(range(rows))})
     table = Table(path=path, id_column="id")
     with mock.patch.object(table_reader, "_VALUES", 1000):
-        found = scan_table(table, "strip", PreprocessingSettings(), NO_MEMORY)
+        scan = scan_table(table, "strip", PreprocessingSettings(), NO_MEMORY)
         usage = mock.Mock(free=4 * rows - 1)
         with (
             mock.patch("shutil.disk_usage", return_value=usage),
             pytest.raises(ConfigurationError, match=r"work has space for 0\.0 GB, but up to"),
         ):
-            FeatureStore(0, FolderStorage(tmp_path / "work")).hold(found)
+            FeatureStore(0, FolderStorage(tmp_path / "work")).add(scan)
         with (
             mock.patch(
                 "tempfile.TemporaryFile", side_effect=lambda **_: Path("/dev/full").open("r+b")
@@ -404,7 +404,7 @@ def test_a_full_disk_is_told_beforehand_or_when_it_is_full(tmp_path: Path, rows:
                 ConfigurationError, match=r"work cannot be used: No space left on device"
             ),
         ):
-            FeatureStore(0, FolderStorage(tmp_path / "work")).hold(found)
+            FeatureStore(0, FolderStorage(tmp_path / "work")).add(scan)
 
 
 # --- categories ---
@@ -414,7 +414,7 @@ texts = st.lists(st.sampled_from(["", "a", "b", "ab", "\u00e9", "a" * 9, "a" * 8
 
 @settings(deadline=None)
 @given(known=texts, values=texts, clash=st.booleans())
-def test_lookups_find_what_arrow_finds(known: list[str], values: list[str], *, clash: bool) -> None:
+def test_lookups_match_arrow(known: list[str], values: list[str], *, clash: bool) -> None:
     vocabulary = Vocabulary.from_counts("c", pa.array(known, pa.string()).value_counts(), 1)
     digests = category_lookup._digests
     with mock.patch.object(

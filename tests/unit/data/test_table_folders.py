@@ -1,4 +1,4 @@
-"""A folder of files is the table that they make together."""
+"""A folder of files is read as one table."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write(table: pa.Table, path: Path) -> None:
 
 
 def write_parts(folder: Path, ending: str, cuts: list[int]) -> Path:
-    """Parts without rows have columns all the same; notes of other tools are beside them."""
+    """Also write parts without rows, and files of other tools, which are ignored."""
     folder.mkdir()
     parts = list(enumerate(pairwise([0, *sorted(cuts), ROWS])))
     for number, (start, stop) in reversed(parts):
@@ -89,18 +89,18 @@ def test_all_rows_in_order(
     if skip >= ROWS:
         assert found == []
         return
-    tables, shares = zip(*found, strict=True)
+    tables, fractions = zip(*found, strict=True)
     assert [table.num_rows for table in tables[:-1]] == [rows] * (len(tables) - 1)
     assert pa.concat_tables(tables).combine_chunks().equals(whole.slice(skip).combine_chunks())
-    assert list(shares) == sorted(shares)
-    assert shares[0] > 0
-    assert shares[-1] <= 1
-    if ROWS not in cuts:  # else the last files have no rows
-        assert shares[-1] == pytest.approx(1)
+    assert list(fractions) == sorted(fractions)
+    assert fractions[0] > 0
+    assert fractions[-1] <= 1
+    if ROWS not in cuts:  # otherwise the last files have no rows
+        assert fractions[-1] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_ids_and_features_are_those_of_one_file(tmp_path: Path, ending: str) -> None:
+def test_ids_and_features_are_the_same_as_of_a_single_file(tmp_path: Path, ending: str) -> None:
     folder = write_parts(tmp_path / "people", ending, [10, 10, 130])
     write(TABLE, tmp_path / f"whole.{ending}")
     parts = Table(path=folder, id_column="id", numeric=("age",))
@@ -111,13 +111,13 @@ def test_ids_and_features_are_those_of_one_file(tmp_path: Path, ending: str) -> 
     assert ids[0].fingerprint == ids[1].fingerprint
     chosen = PreprocessingSettings()
     assert read_whole_table(parts, "strip").columns.equals(read_whole_table(one, "strip").columns)
-    found = [scan_table(table, "strip", chosen, NO_MEMORY) for table in (parts, one)]
-    ours, expected = (in_memory(each) for each in found)
+    scans = [scan_table(table, "strip", chosen, NO_MEMORY) for table in (parts, one)]
+    ours, expected = (in_memory(each) for each in scans)
     assert ours.numeric.tolist() == expected.numeric.tolist()
     assert ours.categories.tolist() == expected.categories.tolist()
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 def refusal(folder: Path, names: tuple[str, ...] = ("id", "age")) -> str:
@@ -147,7 +147,7 @@ def test_a_file_with_other_types(tmp_path: Path) -> None:
     assert sum(table.num_rows for table, _ in batches) == 100 + ROWS
 
 
-def test_a_bad_row_is_told_with_its_file(tmp_path: Path) -> None:
+def test_errors_about_malformed_rows_name_the_file(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
     part_path(folder, 1, "csv").write_text("id,age,town\na,1,b\nc,2\n")
     assert refusal(folder).startswith("/part-001.csv: row 3 (the header is row 1) has 2 values")
@@ -162,7 +162,7 @@ def test_files_of_two_kinds(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_is_no_table(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_table(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [])
     (folder / "readme.md").write_text("people")
     assert refusal(folder).startswith(
@@ -191,10 +191,10 @@ def test_a_folder_without_a_row(tmp_path: Path) -> None:
         TableIds(Table(path=tmp_path, id_column="id"), "none", MemoryStorage())
 
 
-# --- changes ---
+# --- modified tables ---
 
 
-def test_the_stamp_tells_of_any_change(tmp_path: Path) -> None:
+def test_the_stamp_changes_with_every_modification(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
     file, first = open_table_files(folder, TextLayout()), part_path(folder, 0, "csv")
     seen = [file.stamp()]
@@ -211,7 +211,7 @@ def test_the_stamp_tells_of_any_change(tmp_path: Path) -> None:
     assert file.stamp() == ()
 
 
-def test_a_file_that_is_gone_when_its_turn_comes(tmp_path: Path) -> None:
+def test_a_file_that_is_deleted_before_it_is_read(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
     batches = open_table_files(folder, TextLayout()).batches(["id"], 50)
     next(batches)
@@ -222,9 +222,9 @@ def test_a_file_that_is_gone_when_its_turn_comes(tmp_path: Path) -> None:
 
 def test_a_table_that_changes_while_it_is_read(tmp_path: Path) -> None:
     folder = write_parts(tmp_path / "people", "csv", [100])
-    found = scan_table(
+    scan = scan_table(
         Table(path=folder, id_column="id"), "strip", PreprocessingSettings(), NO_MEMORY
     )
     write(TABLE, folder / "more.csv")
     with pytest.raises(ConfigurationError, match="was modified while it was being read"):
-        in_memory(found)
+        in_memory(scan)

@@ -1,4 +1,4 @@
-"""IDs read in parts are those read at once, and are refused for the same reasons."""
+"""IDs read in parts are the same as IDs read at once, with the same errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_batches_are_the_whole_column(table: Table, normalisation: str, rows: in
     assert [list(batch) for batch in whole.batches(rows)] == [list(batch) for batch in batches]
 
 
-def test_row_numbers_go_on_from_part_to_part(
+def test_row_numbers_continue_from_part_to_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "clicks.tsv"
@@ -74,11 +74,11 @@ def test_row_numbers_go_on_from_part_to_part(
     assert ids.fingerprint == fingerprint(expected)
 
 
-def test_nothing_of_an_id_is_in_a_repr(table: Table) -> None:
+def test_repr_contains_no_ids(table: Table) -> None:
     assert repr(TableIds(table, "none", MemoryStorage())) == "TableIds(1000 IDs)"
 
 
-def test_a_table_that_changes_between_two_readings_is_noticed(table: Table) -> None:
+def test_a_table_that_changes_between_two_passes_is_refused(table: Table) -> None:
     if table.path.suffix == ".gz":
         pytest.skip("the same as without .gz")
     ids = TableIds(table, "none", MemoryStorage())
@@ -100,7 +100,7 @@ def test_a_table_that_changes_between_two_readings_is_noticed(table: Table) -> N
         [""],
     ],
 )
-def test_refusals_are_those_of_the_whole_column(tmp_path: Path, people: list[str]) -> None:
+def test_errors_are_the_same_as_for_the_whole_column(tmp_path: Path, people: list[str]) -> None:
     path = tmp_path / "people.parquet"
     parquet.write_table(pa.table({"id": people}), path)
     table = Table(path=path, id_column="id")
@@ -116,7 +116,7 @@ def test_refusals_are_those_of_the_whole_column(tmp_path: Path, people: list[str
 
 @settings(deadline=None)
 @given(ids=st.lists(st.binary(min_size=1, max_size=12), max_size=30), data=st.data())
-def test_parts_do_not_matter(ids: list[bytes], data: st.DataObject) -> None:
+def test_the_division_into_parts_makes_no_difference(ids: list[bytes], data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(ids)), max_size=5).map(sorted))
     column = IdColumn.from_bytes(ids)
     parts = [column.slice(*span) for span in pairwise([0, *cuts, len(ids)])]
@@ -126,18 +126,18 @@ def test_parts_do_not_matter(ids: list[bytes], data: st.DataObject) -> None:
         check.add(part)
     assert whole.hexdigest() == fingerprint(column)
     if len(set(ids)) == len(ids):
-        facts = check.finish("here", lambda: parts)
-        assert (facts.count, facts.fingerprint) == (len(ids), fingerprint(column))
+        summary = check.finish("here", lambda: parts)
+        assert (summary.count, summary.fingerprint) == (len(ids), fingerprint(column))
     elif all(each.isascii() for each in ids):
         with pytest.raises(ConfigurationError, match="more than once"):
             check.finish("here", lambda: parts)
 
 
-# --- more IDs than there is memory for ---
+# --- more IDs than fit in memory ---
 
 
-def found(check: IdCheck, parts: list[IdColumn]) -> object:
-    """What a check says of these parts: the facts, or the refusal."""
+def result_of(check: IdCheck, parts: list[IdColumn]) -> object:
+    """The result of a check of these parts: the summary or the error message."""
     for part in parts:
         check.add(part)
     try:
@@ -150,36 +150,36 @@ def found(check: IdCheck, parts: list[IdColumn]) -> object:
 @given(
     people=st.lists(st.integers(0, 300), max_size=200),
     rows=st.integers(1, 20),
-    room=st.integers(0, 40),
+    memory=st.integers(0, 40),
     most=st.integers(1, 10),
 )
-def test_digests_sorted_on_disk_tell_the_same(
-    people: list[int], rows: int, room: int, most: int
+def test_sorting_digests_on_disk_gives_the_same_result(
+    people: list[int], rows: int, memory: int, most: int
 ) -> None:
-    """With room for a few, in many runs and levels, also if too many are repeated to name all."""
+    """With little memory, hence many runs and levels, and with more repeated IDs than are named."""
     parts = list(IdColumn.from_bytes(str(each).encode() for each in people).batches(rows))
     with (
         pytest.MonkeyPatch.context() as patch,
-        sorting(MemoryStorage(), 8, room * 48, 0) as sorter,
+        sorting(MemoryStorage(), 8, memory * 48, 0) as sorter,
     ):
         patch.setattr(id_check, "_MAX_SUSPECTS", most)
-        told = found(IdCheck(sorter), parts)
-        assert told == found(IdCheck(), parts)
+        result = result_of(IdCheck(sorter), parts)
+        assert result == result_of(IdCheck(), parts)
     repeated = {each for each in people if people.count(each) > 1}
-    assert isinstance(told, str) == bool(repeated)
-    if isinstance(told, str):
-        assert ("at least" in told) == (len(repeated) > most)
+    assert isinstance(result, str) == bool(repeated)
+    if isinstance(result, str):
+        assert ("at least" in result) == (len(repeated) > most)
 
 
-def test_equal_digests_of_different_ids_are_no_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_ids_with_equal_digests_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [IdColumn.from_bytes([b"a", b"bb"]), IdColumn.from_bytes([b"ccc", b"dd"])]
     monkeypatch.setattr(id_check, "quick_digests", lambda ids: np.diff(ids.offsets) * 0 + 7)
     with sorting(MemoryStorage(), 8, 0, 0) as sorter:
-        assert found(IdCheck(sorter), parts) == found(IdCheck(), parts)
-        assert not isinstance(found(IdCheck(), parts), str)
+        assert result_of(IdCheck(sorter), parts) == result_of(IdCheck(), parts)
+        assert not isinstance(result_of(IdCheck(), parts), str)
 
 
-def test_few_ids_need_no_disk_and_many_leave_nothing_there(
+def test_few_ids_need_no_disk_and_many_leave_no_files(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = tmp_path / "work"
@@ -190,7 +190,9 @@ def test_few_ids_need_no_disk_and_many_leave_nothing_there(
     assert list(work.iterdir()) == []
 
 
-def test_a_full_disk_is_told(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Full(FolderStorage):
         @contextmanager
         def scratch(self) -> Iterator[BinaryIO]:

@@ -1,4 +1,4 @@
-"""Single rows are treated just as the rows of a table are."""
+"""Single rows are encoded like the rows of a table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ROWS = st.lists(
 @pytest.mark.parametrize("scaling", ["linear", "log"])
 @settings(deadline=None)
 @given(rows=ROWS)
-def test_as_a_table_of_the_same_rows(scaling: str, rows: list[dict[str, Any]]) -> None:
+def test_single_rows_are_encoded_like_a_table(scaling: str, rows: list[dict[str, Any]]) -> None:
     preprocessing, encode = ENCODERS[scaling]
     types = {"age": pa.float64(), "constant": pa.float64(), "city": pa.string()}
     table = pa.table(
@@ -72,7 +72,7 @@ def row(**changes: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seven", [7, 7.0, np.int32(7), "7"])
-def test_whole_numbers_are_categories_by_their_digits(seven: object) -> None:
+def test_integers_are_converted_to_categories(seven: object) -> None:
     preprocessing = fit_preprocessing(
         RawTable.from_arrow("test", pa.array(["1"]), pa.table({"code": ["7"]})),
         PreprocessingSettings(),
@@ -96,7 +96,7 @@ def test_whole_numbers_are_categories_by_their_digits(seven: object) -> None:
         ({"age": 3}, "row 1: lacks columns .*: 'city', 'colour', 'constant'; add them"),
     ],
 )
-def test_what_cannot_be_predicted_is_named(bad: dict[str, object], problem: str) -> None:
+def test_errors_name_the_row_and_the_column(bad: dict[str, object], problem: str) -> None:
     with pytest.raises(BadRow, match=problem):
         ENCODERS["linear"][1]([row(), bad])
 

@@ -1,4 +1,4 @@
-"""Groups of UIDs: everyone has one, all are of one size, both parties have the same."""
+"""Hiding groups: every rank has one, all have the same size, both parties have the same."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def groups(union: int, size: int, run: bytes = RUN) -> HidingGroups:
 
 
 @given(union=st.integers(1, 400), size=st.integers(2, 50))
-def test_everyone_is_found_in_the_one_group_and_place(union: int, size: int) -> None:
+def test_every_rank_is_found_in_exactly_one_group(union: int, size: int) -> None:
     made = groups(union, size)
     group, place = made.find(np.arange(union))
     assert [made.members(int(g))[p] for g, p in zip(group, place, strict=True)] == list(
         range(union)
     )
     assert {len(made.members(g)) for g in range(len(made))} == {min(size, union)}
-    assert set(group.tolist()) == set(range(len(made))), "no group is there for nothing"
+    assert set(group.tolist()) == set(range(len(made))), "every group is used"
 
 
-def test_nobody_is_asked_for_by_two_groups() -> None:
-    """Who fills up the last group is asked for by the first one only."""
+def test_every_rank_is_requested_with_a_single_group() -> None:
+    """Members that fill the last group are requested only with the first one."""
     made = groups(10, 4)
     assert len(made) == 3
     twice = set(made.members(0).tolist()) & set(made.members(2).tolist())
@@ -38,8 +38,8 @@ def test_nobody_is_asked_for_by_two_groups() -> None:
     assert set(made.find(np.array(sorted(twice)))[0].tolist()) == {0}
 
 
-def test_both_parties_and_every_release_have_the_same() -> None:
-    """The order is frozen: other groups for the same people would tell them apart."""
+def test_both_parties_and_all_releases_have_the_same_groups() -> None:
+    """The order is fixed: different groups for the same people would reveal who is of interest."""
     assert np.array_equal(groups(1000, 8).order, groups(1000, 8).order)
     digest = hashlib.sha256(groups(1000, 8).order.astype("<i8").tobytes()).hexdigest()
     assert digest.startswith("a96a24e049cb1809")
@@ -49,6 +49,6 @@ def test_another_run_has_other_groups() -> None:
     assert not np.array_equal(groups(1000, 8).order, groups(1000, 8, run=bytes(32)).order)
 
 
-def test_a_group_that_is_not_there() -> None:
+def test_an_unknown_group() -> None:
     with pytest.raises(IndexError, match="no group 3: there are 3 groups"):
         groups(10, 4).members(3)

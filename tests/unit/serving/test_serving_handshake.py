@@ -1,4 +1,4 @@
-"""Do two halves belong together? Every difference is found, by either side."""
+"""The serving handshake: either party finds every difference between the halves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_halves_of_one_run_belong_together() -> None:
         ({"agreement": "nonsense"}, ProtocolViolation, "not valid JSON"),
     ],
 )
-def test_every_difference_is_found_by_both(
+def test_every_difference_is_found_by_both_parties(
     change: dict[str, object], error: type[Exception], problem: str
 ) -> None:
     theirs = replace(PASSIVE, **change)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def test_every_difference_is_found_by_both(
             check_offers(theirs, ACTIVE)
 
 
-def test_a_models_name_changes_with_whatever_makes_it_another() -> None:
+def test_the_model_name_depends_on_the_model_and_the_agreement() -> None:
     others = [
         replace(ACTIVE, agreement=OTHER_AGREEMENT),
         replace(ACTIVE, bundle=replace(ACTIVE.bundle, run=b"other")),

@@ -1,4 +1,4 @@
-"""Reading IDs: what they are read as, what is done to them, and every file that is refused."""
+"""Reading IDs: types, normalisation, and files that are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read(path: Path, normalisation: Normalisation = "strip", **options: Any) -> 
 
 
 def refusal(path: Path, id_column: str = "id", **options: Any) -> str:  # noqa: ANN401
-    """What the operator is told; the file is always named, and the peer learns nothing of it."""
+    """The error message, which names the file, and of which the peer learns nothing."""
     with pytest.raises(ConfigurationError) as caught:
         read_ids(path, id_column, "strip", **options)
     text = str(caught.value)
@@ -85,7 +85,7 @@ def refusal(path: Path, id_column: str = "id", **options: Any) -> str:  # noqa: 
 # --- CSV ---
 
 
-def test_csv_values_are_text_as_they_stand(tmp_path: Path) -> None:
+def test_csv_values_are_read_as_exact_text(tmp_path: Path) -> None:
     values = ["007", "7", "7.0", "1e3", "NA", "null", "true", "2026-01-01", "0x1", "-0", "a\0b"]
     path = write(tmp_path, "age,id\n" + "".join(f"1,{value}\n" for value in values))
     assert read(path) == values
@@ -112,7 +112,7 @@ def test_csv_dialects(tmp_path: Path, content: bytes) -> None:
     assert read(write(tmp_path, gzip.compress(content), "people.gz")) == ["a", "b"]
 
 
-def test_quoted_delimiters_quotes_and_line_breaks_belong_to_the_id(tmp_path: Path) -> None:
+def test_quoted_delimiters_quotes_and_line_breaks_are_part_of_the_id(tmp_path: Path) -> None:
     assert read(write(tmp_path, 'id,age\n"a,""b\nc",1\n')) == ['a,"b\nc']
 
 
@@ -222,7 +222,7 @@ id_lists = st.lists(st.text(characters, max_size=12), min_size=1, max_size=8)
 
 @settings(deadline=None)
 @given(id_lists, st.sampled_from(NORMALISATIONS), st.sampled_from([write_csv, write_parquet]))
-def test_any_text_is_read_normalised_and_checked_as_the_slow_version_does(
+def test_any_text_is_read_normalised_and_checked_like_the_slow_version(
     values: list[str], normalisation: Normalisation, write_ids: Callable[[Path, list[str]], Path]
 ) -> None:
     expected = [normalised(value, normalisation) for value in values]
@@ -277,7 +277,7 @@ def test_repeated_ids_are_quoted_safely_and_briefly(tmp_path: Path) -> None:
     assert len(text) < 300
 
 
-def test_equal_digests_of_different_ids_are_no_repetition(
+def test_different_ids_with_equal_digests_are_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def same(ids: IdColumn) -> Any:  # noqa: ANN401
@@ -289,9 +289,7 @@ def test_equal_digests_of_different_ids_are_no_repetition(
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 7))
-def test_digests_are_equal_for_equal_ids_wherever_they_stand(
-    values: list[bytes], chunk: int
-) -> None:
+def test_equal_ids_have_equal_digests_at_any_position(values: list[bytes], chunk: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ids_module, "_DIGEST_ROWS", chunk)
         digests = quick_digests(IdColumn.from_bytes(values))
@@ -300,7 +298,7 @@ def test_digests_are_equal_for_equal_ids_wherever_they_stand(
     assert len(set(alone)) == len(set(values))
 
 
-def test_digests_tell_apart_what_differs_in_one_place() -> None:
+def test_ids_that_differ_in_one_byte_have_different_digests() -> None:
     base = b"person-0000000000000042"
     close = [
         base[:i] + bytes([base[i] ^ bit]) + base[i + 1 :] for i in range(23) for bit in (1, 128)
@@ -317,7 +315,7 @@ def test_digests_tell_apart_what_differs_in_one_place() -> None:
 # --- files that cannot be used ---
 
 
-def test_no_file_a_device_and_an_unknown_format(tmp_path: Path) -> None:
+def test_a_missing_file_a_device_and_an_unknown_format(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none.csv").startswith("no such file or folder; correct `path`")
     assert refusal(write(tmp_path, "id\na\n") / "inside.csv").startswith("cannot be read: ")
     assert refusal(Path("/dev/null")).startswith("is not a regular file; specify a file")
@@ -341,7 +339,7 @@ def test_no_rows_in_parquet(tmp_path: Path) -> None:
     assert refusal(write_parquet(tmp_path, [], pa.string())).startswith("has no rows")
 
 
-def test_a_missing_column_lists_those_there_are(tmp_path: Path) -> None:
+def test_a_missing_column_error_lists_the_existing_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "user_id,age,\x1b[2J\n1,2,3\n")
     expected = r"has no column 'userid'; did you mean 'user_id'? it has 'user_id', 'age', '\x1b[2J'"
     assert refusal(path, "userid") == expected
@@ -353,7 +351,7 @@ def test_a_missing_column_lists_those_there_are(tmp_path: Path) -> None:
     assert refusal(table, "ID") == "has no column 'ID'; it has 'age', 'id'"
 
 
-def test_a_column_name_that_is_there_twice(tmp_path: Path) -> None:
+def test_a_repeated_column_name(tmp_path: Path) -> None:
     assert "2 columns are named 'id'" in refusal(write(tmp_path, "id,id\n1,2\n"))
     path = tmp_path / "people.parquet"
     columns = [pa.array(["a"]), pa.array(["b"])]
@@ -369,7 +367,7 @@ def test_wrong_encodings(tmp_path: Path) -> None:
     assert "the file is not UTF-8" in refusal(write(tmp_path, "id,age\na,1\n".encode("utf-16")))
 
 
-def test_ragged_rows_name_the_row_and_not_what_is_in_it(tmp_path: Path) -> None:
+def test_errors_about_ragged_rows_name_the_row_but_not_its_values(tmp_path: Path) -> None:
     long = write(tmp_path, "id,age\na,1\nsecret,2,3\nb,4\n")
     assert refusal(long).startswith(
         "row 3 (the header is row 1) has 3 values but the header has 2; put double"
@@ -379,7 +377,7 @@ def test_ragged_rows_name_the_row_and_not_what_is_in_it(tmp_path: Path) -> None:
     assert refusal(write(tmp_path, short)).startswith("row 300,002 (the header is row 1) has 1 val")
 
 
-def test_a_quote_that_is_not_closed(tmp_path: Path) -> None:
+def test_an_unclosed_quote(tmp_path: Path) -> None:
     assert "double quotes" in refusal(write(tmp_path, 'id,age\n"a,1\nb,2\n'))
     path = write(tmp_path, 'id,age\n"a,1\n' + "b,2\n" * (3 << 20))
     assert "longer than 4 MiB; check for an unclosed double quote" in refusal(path)
@@ -410,7 +408,7 @@ def test_fingerprint_is_the_same_in_every_release() -> None:
     assert expected == "24d78111fe506e2317dc1f3825e37a5b716d3ef2dcc880fec9e5a02a82c4b2b7"
 
 
-def test_fingerprint_depends_on_the_ids_their_order_and_nothing_else(tmp_path: Path) -> None:
+def test_fingerprint_depends_only_on_the_ids_and_their_order(tmp_path: Path) -> None:
     column = read_ids(write(tmp_path, "id\na\nbc\nd\n"), "id", "strip")
     again = read_ids(write_parquet(tmp_path, ["a", "bc", "d"]), "id", "none")
     assert fingerprint(column) == fingerprint(again)

@@ -1,4 +1,4 @@
-"""Reading IDs, label and features in one go: what `auto` finds, what is refused."""
+"""Reading IDs, label and features: the columns that `auto` finds, and errors."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ def refusal(path: Path, **settings: Any) -> str:  # noqa: ANN401
 
 
 def values(raw: RawTable) -> dict[str, list[Any]]:
-    """The features, NaN as None."""
+    """The features, with None for NaN."""
     return {
         name: [None if each != each else each for each in column.to_pylist()]  # noqa: PLR0124
         for name, column in zip(raw.columns.column_names, raw.columns.columns, strict=True)
     }
 
 
-# --- which columns, and as what ---
+# --- columns and their kinds ---
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.csv.gz", "people.tsv", "people.txt"])
-def test_auto_takes_columns_of_numbers_and_the_rest_as_categories(
+def test_auto_reads_columns_of_numbers_as_numeric_and_others_as_categorical(
     tmp_path: Path, name: str
 ) -> None:
     raw = read(write_csv(tmp_path, name=name), label="y")
@@ -106,7 +106,7 @@ def test_auto_takes_columns_of_numbers_and_the_rest_as_categories(
         ({"numeric": [], "categorical": [], "label": "y"}, ((), ())),
     ],
 )
-def test_lists_are_exact_and_auto_takes_what_they_leave(
+def test_listed_columns_are_used_exactly_and_auto_takes_the_rest(
     tmp_path: Path, settings: dict[str, Any], expected: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> None:
     raw = read(write_csv(tmp_path), **settings)
@@ -115,7 +115,7 @@ def test_lists_are_exact_and_auto_takes_what_they_leave(
     assert (raw.label is None) == ("label" not in settings)
 
 
-def test_listed_categories_stay_as_they_stand(tmp_path: Path) -> None:
+def test_listed_categories_keep_their_exact_text(tmp_path: Path) -> None:
     raw = read(write_csv(tmp_path), numeric=[], categorical=["zip", "age"])
     assert values(raw) == {"zip": ["007", "010", "100"], "age": ["30", "", "4.5"]}
 
@@ -178,7 +178,7 @@ def test_other_columns_of_parquet_listed_as_numbers(
     assert values(read(path, numeric=["x"], categorical=[])) == {"x": expected}
 
 
-def test_of_parquet_only_what_can_be_a_feature_is_read(tmp_path: Path) -> None:
+def test_only_possible_features_of_a_parquet_file_are_read(tmp_path: Path) -> None:
     nested = [{"a": 1}]
     path = write_parquet(tmp_path, id=["a"], nested=nested, text=["t"], number=[1], other=["o"])
     assert values(read(path, categorical=["text"])) == {"number": [1], "text": ["t"]}
@@ -189,7 +189,7 @@ def test_of_parquet_only_what_can_be_a_feature_is_read(tmp_path: Path) -> None:
 
 
 def slow_numbers(texts: list[str]) -> list[float | None] | None:
-    """As numbers, None where missing; nothing if they are not numbers, or all missing."""
+    """The numbers, None where missing; None if some are not numbers, or all are missing."""
     stripped = [text.strip(" \t\n\v\f\r") for text in texts]
     try:
         found = [None if text in MISSING else float(text) for text in stripped]
@@ -208,8 +208,8 @@ other_texts = st.sampled_from([*MISSING, " NA ", "x", "1 2", "--1", "0x1f", "1,5
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(number_texts | other_texts, min_size=1, max_size=6) | st.lists(number_texts))
-def test_a_text_column_is_numeric_if_all_that_is_there_is_a_number(texts: list[str]) -> None:
-    rows = [(f"id-{place}", text) for place, text in enumerate(["0", *texts])]
+def test_a_text_column_is_numeric_if_all_present_values_are_numbers(texts: list[str]) -> None:
+    rows = [(f"id-{index}", text) for index, text in enumerate(["0", *texts])]
     expected = slow_numbers(["0", *texts])
     with TemporaryDirectory() as folder:
         raw = read(write_csv(Path(folder), [("id", "x"), *rows]))
@@ -219,15 +219,15 @@ def test_a_text_column_is_numeric_if_all_that_is_there_is_a_number(texts: list[s
         assert values(raw) == {"x": expected}
 
 
-def test_a_column_with_nothing_in_it_is_a_category(tmp_path: Path) -> None:
+def test_a_column_without_values_is_categorical(tmp_path: Path) -> None:
     raw = read(write_csv(tmp_path, [("id", "x"), ("a", ""), ("b", "NA")]))
     assert values(raw) == {"x": ["", "NA"]}
 
 
-# --- what is refused ---
+# --- errors ---
 
 
-def test_ids_are_checked_as_always(tmp_path: Path) -> None:
+def test_ids_are_checked(tmp_path: Path) -> None:
     twice = write_csv(tmp_path, [("id", "x"), ("a", "1"), (" a", "2")])
     assert refusal(twice).startswith(
         "column 'id' (normalisation `strip`): IDs that occur more than once"
@@ -255,7 +255,7 @@ def test_wrong_columns(tmp_path: Path, settings: dict[str, Any], expected: str) 
     assert refusal(write_csv(tmp_path), **settings).startswith(expected)
 
 
-def test_columns_of_the_same_name_and_of_none(tmp_path: Path) -> None:
+def test_repeated_and_empty_column_names(tmp_path: Path) -> None:
     twice = write_csv(tmp_path, [("id", "x", "x"), ("a", "1", "2")])
     assert refusal(twice).startswith("2 columns are named 'x'; rename all but one")
     assert values(read(twice, numeric=[], categorical=[])) == {}
@@ -274,7 +274,7 @@ def test_columns_of_the_same_name_and_of_none(tmp_path: Path) -> None:
         (pa.array(["a\x1bb"]), {"numeric": ["x"]}, r"such as 'a\x1bb'; write numbers"),
     ],
 )
-def test_parquet_columns_that_are_no_features(
+def test_parquet_columns_that_cannot_be_features(
     tmp_path: Path, column: pa.Array, settings: dict[str, Any], expected: str
 ) -> None:
     path = write_parquet(tmp_path, id=["a"], x=column)

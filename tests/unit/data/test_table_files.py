@@ -1,4 +1,4 @@
-"""Tables read part by part hold what they hold when read at once."""
+"""Reading the files of a table in parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE = pa.table(
 
 @pytest.fixture(params=["rows.csv", "rows.csv.gz", "rows.parquet"])
 def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of several blocks, or row groups."""
+    """A file with several blocks or row groups."""
     monkeypatch.setattr(text_files, "_read_options", small_blocks)
     target: Path = tmp_path / request.param
     if target.suffix == ".parquet":
@@ -49,33 +49,33 @@ def small_blocks(layout: TextLayout, *, use_threads: bool = True) -> csv.ReadOpt
 
 @pytest.mark.parametrize("rows", [1, 77, 500, 5000])
 @pytest.mark.parametrize("skip", [0, 1, 130, 999])
-def test_all_rows_in_order_in_tables_of_one_size(path: Path, rows: int, skip: int) -> None:
+def test_all_rows_in_order_in_tables_of_equal_size(path: Path, rows: int, skip: int) -> None:
     file = open_table_files(path, TextLayout())
-    tables, shares = zip(*file.batches(["text", "id"], rows, skip), strict=True)
+    tables, fractions = zip(*file.batches(["text", "id"], rows, skip), strict=True)
     assert [table.num_rows for table in tables[:-1]] == [rows] * (len(tables) - 1)
     whole = pa.concat_tables(tables).combine_chunks()
     assert whole.equals(TABLE.select(["text", "id"]).slice(skip).combine_chunks())
-    assert list(shares) == sorted(shares)
-    assert 0 < shares[0] <= shares[-1] == 1
+    assert list(fractions) == sorted(fractions)
+    assert 0 < fractions[0] <= fractions[-1] == 1
 
 
-def test_beyond_the_end_there_is_nothing(path: Path) -> None:
+def test_skipping_all_rows_yields_nothing(path: Path) -> None:
     assert list(open_table_files(path, TextLayout()).batches(["id"], 100, ROWS)) == []
 
 
-def test_a_column_that_is_not_there(path: Path) -> None:
+def test_a_missing_column(path: Path) -> None:
     with pytest.raises(ConfigurationError, match="has no column 'ids'; did you mean 'id'"):
         open_table_files(path, TextLayout()).batches(["ids"], 100)
 
 
-def test_a_bad_row_far_down_is_told(tmp_path: Path) -> None:
+def test_a_malformed_row_far_down_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n" + "1,2\n" * 3_000_000 + "1,2,3\n")
     with pytest.raises(ConfigurationError, match="3 values but the header has 2"):
         list(open_table_files(path, TextLayout()).batches(["a"], 1 << 20))
 
 
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     parquet.write_table(TABLE, path, row_group_size=100)
     content = bytearray(path.read_bytes())
@@ -85,10 +85,10 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
         list(open_table_files(path, TextLayout()).batches(["id", "text"], 100))
 
 
-def test_a_file_that_is_closed_early_is_read_no_more(
+def test_a_file_that_is_closed_early_is_not_read_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrow reads ahead in threads: from a number that is another file's by then, if we let it."""
+    """Arrow prefetches in threads: it must not read from a descriptor that another file reuses."""
     path = tmp_path / "rows.csv"
     csv.write_csv(TABLE, path)
     opened: list[io.FileIO] = []
