@@ -32,7 +32,7 @@ from florist.common.groups.group import Exponent
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import IDS, Journal
 from florist.common.psu.keys import Keys
-from florist.common.psu.limits import disk_needed, room_for_sorting
+from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.partitions import share
 from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
@@ -167,7 +167,7 @@ class Branch:
             Keys(*map(Exponent, order.keys)),
             attempt.journal,
             order.done,
-            room_for_sorting(order.config.alignment.memory_bytes),
+            memory_for_sorting(order.config.alignment.memory_bytes),
             WorkerGroup(order.number, attempt.mailbox, members, check),
             attempt.ids,
         )

@@ -25,7 +25,7 @@ PROGRAM = 200_000_000
 LEAST = 32_000_000
 
 
-def room_for_sorting(limit: int, executor: int = 0) -> int:
+def memory_for_sorting(limit: int, executor: int = 0) -> int:
     """Return the bytes for each of two sorters, so that this process stays within `limit`.
 
     The memory that the process uses already counts, and so does what its executor will need. No
@@ -75,10 +75,10 @@ def disk_needed(width: int, own: int, peer: int, limit: int, partitions: int = 1
         own, peer = (_largest_share(size, partitions) for size in (own, peer))
         offered = (width + ROW_BYTES) * (own + peer)
         return offered + disk_needed(width, own, peer, limit)
-    room = _share(limit, PROGRAM + RESERVE)
+    memory = _share(limit, PROGRAM + RESERVE)
 
     def sorted_rows(width: int, rows: int) -> int:
-        return width * rows_on_disk(width, room, rows)
+        return width * rows_on_disk(width, memory, rows)
 
     union = own + peer
     kept = width * ((own + own) + (own + peer) + union) + RANK_BYTES * own

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from florist.common.psu.hashed_ids import hashed_with_dummies
 from florist.common.psu.journal import Journal
-from florist.common.psu.limits import disk_needed, room_for_sorting
+from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.union_handshake import open_union
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.open_session import ConnectingRole
@@ -129,8 +129,8 @@ class LocalUnionRunner:
         secrets[table], done = open_union(channel, group, journal, secrets.get(table), task.size)
         limit = task.config.alignment.memory_bytes
         storage.require_space(disk_needed(group.width, task.size, journal.peer_size, limit))
-        room = room_for_sorting(limit, self.executor.memory)
-        return UnionWork(self.executor, secrets[table].keys, journal, done, room)
+        memory = memory_for_sorting(limit, self.executor.memory)
+        return UnionWork(self.executor, secrets[table].keys, journal, done, memory)
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
         """Do nothing: everything is stored on this machine."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.psu.journal import IDS, Journal, name_of
+from florist.common.psu.journal import IDS, name_of
 from florist.common.psu.partitions import SINGLE, share, value_cuts
 from florist.common.psu.shared_sorting import sorting_together
 from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
 from florist.common.storage.external_sorter import sorting
-from florist.common.storage.files import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
+    from florist.common.psu.journal import Journal
     from florist.common.psu.keys import Keys
     from florist.common.psu.partitions import Cuts, Partitions
     from florist.common.psu.shared_sorting import SetSorter
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
     from florist.common.storage.external_sorter import Sorter
     from florist.common.transport.messages import Step
-
-#: Bytes of memory for a sorter without a limit.
-UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,24 +37,13 @@ class UnionWork:
     keys: Keys
     journal: Journal
     #: The exchanges, by their first steps, that both parties have completed.
-    done: frozenset[Step] = field(default=frozenset())
+    done: frozenset[Step]
     #: Bytes of memory for each sorter; two may be in use at once.
-    room: int = UNLIMITED
+    sorter_memory: int
     #: The processes among which the union is split.
     partitions: Partitions = SINGLE
     #: Our hashed IDs, if they are not completely stored yet.
     arriving: ArrivingSet | None = None
-
-    @classmethod
-    def in_memory(
-        cls, executor: Executor, keys: Keys, ids: Iterable[Elements], peer_size: int
-    ) -> UnionWork:
-        """Return one that writes nothing to disk; `peer_size` is the size of the peer's set."""
-        journal = Journal(MemoryStorage(), executor.group.width, b"")
-        journal.begin(b"", b"", peer_size)
-        work = cls(executor, keys, journal)
-        work.store_ids(ids)
-        return work
 
     @property
     def group(self) -> Group:
@@ -101,7 +87,7 @@ class UnionWork:
         storage, row = self.journal.storage, width or self.group.width
 
         def make(rows: int) -> AbstractContextManager[Sorter]:
-            return sorting(storage, row, self.room, rows, self.executor.sorted)
+            return sorting(storage, row, self.sorter_memory, rows, self.executor.sorted)
 
         if self.partitions.count == 1:
             return make(expected)

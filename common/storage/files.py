@@ -1,4 +1,4 @@
-"""Storage for intermediate results: files in a folder, or the same in memory.
+"""Storage for intermediate results: files in a folder.
 
 A named file is complete or does not exist. Scratch files are unlinked temporary files, for data
 that does not fit in memory; the system deletes them when the process ends, however it ends.
@@ -6,7 +6,6 @@ that does not fit in memory; the system deletes them when the process ends, howe
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import tempfile
@@ -146,41 +145,6 @@ class FolderStorage:
         )
         error.returns = True  # The peer holds the key to this party's secrets, so it must wait.
         return error
-
-
-class MemoryStorage:
-    """The same in memory: for small data that need not survive the process, and for tests."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    @contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
-        with io.BytesIO() as file:
-            yield file
-            self.files[name] = file.getvalue()
-
-    @contextmanager
-    def reading(self, name: str) -> Iterator[BinaryIO]:
-        with io.BytesIO(self.files[name]) as file:
-            yield file
-
-    def append(self, name: str, data: bytes) -> None:
-        self.files[name] = self.files.get(name, b"") + data
-
-    def size(self, name: str) -> int | None:
-        return len(self.files[name]) if name in self.files else None
-
-    @contextmanager
-    def scratch(self) -> Iterator[BinaryIO]:
-        with io.BytesIO() as file:
-            yield file
-
-    def clear(self) -> None:
-        self.files.clear()
-
-    def require_space(self, size: int) -> None:
-        """Do nothing: memory is not limited here."""
 
 
 def _gigabytes(size: int) -> str:

@@ -44,7 +44,7 @@ from florist.common.settings.agreement_differences import differences
 from florist.common.settings.audit import AuditSettings
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.loader import load_config
-from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.files import FolderStorage
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.run_handshake import open_run
@@ -71,6 +71,7 @@ from florist.common.transport.messages import (
     UnionOpening,
     UnionTerms,
 )
+from tests.support.memory_storage import MemoryStorage
 from tests.support.parties import Workspace
 
 if TYPE_CHECKING:

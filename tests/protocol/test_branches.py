@@ -71,7 +71,7 @@ def test_many_chunks_on_disk_in_little_memory(
         X25519,
         sets,
         3,
-        room=3_000,
+        memory=3_000,
         make_storage=lambda: FolderStorage(tmp_path / str(next(folders))),
     )
     active, passive = map(joined, outcomes)

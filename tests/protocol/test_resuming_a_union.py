@@ -193,7 +193,7 @@ def test_a_finished_party_lets_the_other_finish(both: Both) -> None:
 def test_many_runs_on_disk_give_the_same_union(both: Both) -> None:
     """With memory for only a few rows, all sorting uses runs and merges."""
     for side in (both.active, both.passive):
-        side.room = 500
+        side.memory = 500
     finish(both)
 
 

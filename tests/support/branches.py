@@ -17,11 +17,12 @@ from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.partitions import blocks_dealt
-from florist.common.psu.union_work import UNLIMITED, UnionWork
-from florist.common.storage.files import MemoryStorage
+from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.passive_party.psu_role import run_psu as run_passive
+from tests.support.memory_storage import MemoryStorage
+from tests.support.psu import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ def run_branches(
     ids: tuple[Sequence[bytes], Sequence[bytes]],
     count: int,
     *,
-    room: int = UNLIMITED,
+    memory: int = UNLIMITED,
     make_storage: Callable[[], Storage] = MemoryStorage,
     links: list[tuple[Link, Link]] | None = None,
 ) -> tuple[list[UnionView | FloristError], list[UnionView | FloristError]]:
@@ -98,7 +99,7 @@ def run_branches(
             journal = Journal(make_storage(), group.width, b"")
             journal.begin(b"", b"", peer_size)
             workers = WorkerGroup(number, mailboxes[number], mailboxes, check)
-            work = UnionWork(executor, keys, journal, room=room, partitions=workers)
+            work = UnionWork(executor, keys, journal, frozenset(), memory, workers)
             work.store_ids(executor.hashed([IdColumn.from_bytes(own)]))
             try:
                 return run(link, work, NoProgress())

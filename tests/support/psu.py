@@ -11,11 +11,13 @@ from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
 from florist.common.psu.alignment import UnionView
 from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.passive_party.psu_role import run_psu as run_passive
+from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from florist.common.transport.channel import Link
 
 Outcome = UnionView | FloristError
+
+#: Bytes of memory for a sorter without a limit.
+UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -81,5 +86,8 @@ def run_pair(
 
 def work_on(executor: Executor, ids: Sequence[bytes], keys: Keys, peer_size: int) -> UnionWork:
     """Return a party's side of a union, in memory."""
-    hashed = executor.hashed([IdColumn.from_bytes(ids)])
-    return UnionWork.in_memory(executor, keys, hashed, peer_size)
+    journal = Journal(MemoryStorage(), executor.group.width, b"")
+    journal.begin(b"", b"", peer_size)
+    work = UnionWork(executor, keys, journal, frozenset(), UNLIMITED)
+    work.store_ids(executor.hashed([IdColumn.from_bytes(ids)]))
+    return work

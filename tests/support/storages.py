@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.psu.stored_sets import StoredSet, writing_set
-from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.files import FolderStorage
+from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

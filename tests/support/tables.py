@@ -14,8 +14,8 @@ from florist.common.data.raw_table import RawTable
 from florist.common.data.table_files import open_table
 from florist.common.data.table_ids import TableIds, id_column_name, normalised_ids
 from florist.common.settings.data import Table
-from florist.common.storage.files import MemoryStorage
 from florist.common.storage.id_column import IdColumn
+from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.union_handshake import open_union
-from florist.common.psu.union_work import UNLIMITED, UnionWork
+from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Step
 from florist.passive_party.psu_role import run_psu as run_passive
-from tests.support.psu import Outcome, Pair
+from tests.support.psu import UNLIMITED, Outcome, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class Side:
     ids: Sequence[bytes]
     storage: Storage
     secrets: UnionSecrets | None = None
-    room: int = UNLIMITED
+    memory: int = UNLIMITED
     #: Exchanges that the last attempt skipped.
     done: frozenset[Step] = field(default_factory=frozenset)
 
@@ -76,7 +76,7 @@ class Side:
                 link.channel("opening"), self.group, journal, self.secrets, len(self.ids)
             )
             executor = LocalExecutor(self.group)
-            work = UnionWork(executor, self.secrets.keys, journal, self.done, self.room)
+            work = UnionWork(executor, self.secrets.keys, journal, self.done, self.memory)
             if journal.ids is None:
                 work.store_ids([self.group.hash_ids(IdColumn.from_bytes(self.ids))])
             run = run_active if self.role == "active" else run_passive

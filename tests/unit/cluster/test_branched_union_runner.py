@@ -33,9 +33,9 @@ from florist.common.core.errors import (
 from florist.common.psu import partitions
 from florist.common.psu.hashed_ids import DUMMY_BYTES
 from florist.common.psu.journal import Journal
-from florist.common.storage.files import MemoryStorage
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.channel import Traffic
+from tests.support.memory_storage import MemoryStorage
 from tests.support.shown_progress import Shown
 
 if TYPE_CHECKING:

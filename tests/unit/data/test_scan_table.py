@@ -29,7 +29,8 @@ from florist.common.data.preprocessing import Preprocessing, Vocabulary
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_reader import read_whole_table
 from florist.common.settings.data import PreprocessingSettings, Table
-from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.files import FolderStorage
+from tests.support.memory_storage import MemoryStorage
 from tests.support.tables import fit_at_once, read_at_once
 
 if TYPE_CHECKING:

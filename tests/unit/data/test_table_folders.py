@@ -22,7 +22,7 @@ from florist.common.data.table_ids import TableIds
 from florist.common.data.table_reader import read_whole_table
 from florist.common.data.text_files import TextLayout
 from florist.common.settings.data import PreprocessingSettings, Table
-from florist.common.storage.files import MemoryStorage
+from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,9 @@ from florist.common.data.table_ids import TableIds, normalised_ids
 from florist.common.settings.data import Table
 from florist.common.settings.formats import ROW_NUMBER
 from florist.common.storage.external_sorter import sorting
-from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import IdColumn
+from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,11 @@ from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.ranks import find_ranks
 from florist.common.psu.stored_sets import StoredSet, writing_set
-from florist.common.psu.union_work import UNLIMITED, UnionWork
+from florist.common.psu.union_work import UnionWork
 from florist.common.storage.element_sets import find_rows, sorted_set
-from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.files import FolderStorage
+from tests.support.memory_storage import MemoryStorage
+from tests.support.psu import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +46,10 @@ def universe_of(size: int, seed: int) -> Elements:
     return sorted_set(rows)
 
 
-def work_in(storage: Storage, room: int = UNLIMITED) -> UnionWork:
+def work_in(storage: Storage, memory: int = UNLIMITED) -> UnionWork:
     journal = Journal(storage, WIDTH, b"")
     journal.begin(b"", b"", 7)
-    return UnionWork(LocalExecutor(GROUP), KEYS, journal, room=room)
+    return UnionWork(LocalExecutor(GROUP), KEYS, journal, frozenset(), memory)
 
 
 def stored(storage: Storage, name: str, rows: Elements) -> StoredSet:
@@ -66,17 +68,19 @@ def find(work: UnionWork, universe: Elements, own: Elements) -> ranks_module.Sto
     size=st.integers(0, 200),
     share=st.floats(0, 1),
     seed=st.integers(0, 1000),
-    room=st.integers(0, 4000),
+    memory=st.integers(0, 4000),
     part=st.integers(1, 50),
 )
-def test_ranks_by_runs_and_merges(size: int, share: float, seed: int, room: int, part: int) -> None:
+def test_ranks_by_runs_and_merges(
+    size: int, share: float, seed: int, memory: int, part: int
+) -> None:
     universe = universe_of(size, seed)
     chosen = np.random.default_rng(seed).permutation(size)[: int(share * size)]
     own = universe[chosen]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(set_stream, "CHUNK_BYTES", 8 * WIDTH)
         patch.setattr(ranks_module, "_PART", part)
-        found = find(work_in(MemoryStorage(), room), universe, own)
+        found = find(work_in(MemoryStorage(), memory), universe, own)
         assert found.all().tolist() == find_rows(universe, own).tolist() == chosen.tolist()
         for count in (0, len(own) // 3, len(own)):
             parts = list(found.parts(count))
@@ -84,15 +88,15 @@ def test_ranks_by_runs_and_merges(size: int, share: float, seed: int, room: int,
             assert [rank for each in parts for rank in each.tolist()] == chosen[:count].tolist()
 
 
-@pytest.mark.parametrize("room", [0, UNLIMITED])
-def test_a_uid_outside_the_union_or_a_duplicate_is_refused(room: int) -> None:
+@pytest.mark.parametrize("memory", [0, UNLIMITED])
+def test_a_uid_outside_the_union_or_a_duplicate_is_refused(memory: int) -> None:
     universe = universe_of(100, 1)
     own = universe[::3]
     for others, reason in ((universe[::2], "in the union"), (universe[:0], "in the union")):
         with pytest.raises(ProtocolViolation, match=reason):
-            find(work_in(MemoryStorage(), room), others, own)
+            find(work_in(MemoryStorage(), memory), others, own)
     with pytest.raises(ProtocolViolation, match="same UID"):
-        find(work_in(MemoryStorage(), room), universe, np.concatenate([own, own[5:6]]))
+        find(work_in(MemoryStorage(), memory), universe, np.concatenate([own, own[5:6]]))
 
 
 def test_only_the_ranks_are_left_on_disk(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.storage.external_sorter import rows_in_memory, rows_on_disk, sorting
-from florist.common.storage.files import FolderStorage, MemoryStorage
+from florist.common.storage.files import FolderStorage
+from tests.support.memory_storage import MemoryStorage
 from tests.support.row_streams import WIDTH, as_rows, as_values, block_sizes, rows, stream
 
 if TYPE_CHECKING:
