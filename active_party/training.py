@@ -18,10 +18,9 @@ from florist.common.synthetic.calibration import (
     mixture,
     model_output,
 )
-from florist.common.synthetic.features import FEATURE_STRATEGIES
-from florist.common.synthetic.labels import (
-    KeptTargets,
-    LabelDraws,
+from florist.common.synthetic.feature_strategies import FEATURE_STRATEGIES
+from florist.common.synthetic.label_draws import KeptTargets, LabelDraws
+from florist.common.synthetic.label_strategies import (
     LabelRequest,
     class_frequencies,
     label_strategy,

@@ -12,7 +12,7 @@ from florist.common.core.errors import ProtocolViolation
 from florist.common.evaluation.metric_estimates import Evaluation
 from florist.common.evaluation.private_estimate import Estimate
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
-from florist.common.synthetic.features import EmbeddingNoise
+from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
 from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary

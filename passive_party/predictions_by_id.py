@@ -15,7 +15,7 @@ import torch
 from florist.common.core.text import quoted_few
 from florist.common.data.table_ids import normalised_ids
 from florist.common.storage.id_column import quick_digests
-from florist.common.synthetic.features import EmbeddingNoise
+from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.passive_party.row_encoder import BadRow
 
 if TYPE_CHECKING:

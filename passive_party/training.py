@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
-from florist.common.synthetic.features import (
+from florist.common.synthetic.embedding_noise import EmbeddingNoise
+from florist.common.synthetic.feature_strategies import (
     DonorStrategy,
-    EmbeddingNoise,
     EmbeddingStrategy,
     agreed_feature_strategy,
 )
-from florist.common.synthetic.labels import label_strategy
+from florist.common.synthetic.label_strategies import label_strategy
 from florist.common.synthetic.stand_ins import StandIns
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.distributed import make_compute

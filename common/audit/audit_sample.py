@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.synthetic.features import DonorStrategy, agreed_feature_strategy
+from florist.common.synthetic.feature_strategies import DonorStrategy, agreed_feature_strategy
 from florist.common.synthetic.stand_ins import StandIns
 
 if TYPE_CHECKING:

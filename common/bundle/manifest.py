@@ -20,10 +20,9 @@ from pydantic import Field, ValidationError
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.roles import RoleName
-from florist.common.settings.agreement import Agreement
+from florist.common.settings.agreement import Agreement, CalibrationTime
 from florist.common.settings.section import StrictModel
 from florist.common.settings.training import Model
-from florist.common.synthetic.calibration import When
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +42,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class CalibrationEntry(StrictModel):
     """A calibration as the manifest stores it."""
 
-    when: When
+    when: CalibrationTime
     a: float
     b: tuple[float, ...]
 

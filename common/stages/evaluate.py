@@ -27,7 +27,7 @@ from florist.common.stages.evaluation_table import read_evaluation_table, table_
 from florist.common.stages.evaluation_union import UnionAgreement, check_kept_union
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
-from florist.common.synthetic.features import FEATURE_STRATEGIES
+from florist.common.synthetic.feature_strategies import FEATURE_STRATEGIES
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.devices import pick_device, set_threads

@@ -23,7 +23,7 @@ from florist.common.stages.training_session import (
     train_with_peer,
 )
 from florist.common.stages.training_tables import PreparedTables, prepare_tables
-from florist.common.synthetic.labels import label_strategy
+from florist.common.synthetic.label_strategies import label_strategy
 from florist.common.training.event_files import EventFiles
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
-from florist.common.synthetic.features import DonorStrategy, FeaSampling
+from florist.common.synthetic.feature_strategies import DonorStrategy, FeaSampling
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.synthetic.features import FeatureStrategy
+    from florist.common.synthetic.feature_strategies import FeatureStrategy
     from florist.common.synthetic.membership import Membership
     from florist.common.synthetic.secret_draws import SecretDraws
 

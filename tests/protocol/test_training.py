@@ -21,7 +21,7 @@ from florist.common.settings.agreement import (
     TrainingAgreement,
 )
 from florist.common.settings.training import Model, Optimiser
-from florist.common.synthetic.features import FeaSampling
+from florist.common.synthetic.feature_strategies import FeaSampling
 from florist.common.training.row_codec import Diverged
 from florist.common.transport import messages
 from florist.common.transport.codec import encode

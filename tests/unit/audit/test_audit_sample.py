@@ -11,7 +11,7 @@ from florist.common.audit.audit_sample import followed_uids
 from florist.common.data.features import Features
 from florist.common.psu.alignment import Sizes
 from florist.common.settings.agreement import FeatureStrategyName, TrainingAgreement
-from florist.common.synthetic.features import FeaSampling
+from florist.common.synthetic.feature_strategies import FeaSampling
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.training_data import TrainingData, TrainingTable

@@ -15,28 +15,31 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import ace
 from florist.common.psu.alignment import Sizes
+from florist.common.settings.agreement import CalibrationTime
 from florist.common.synthetic.calibration import (
     Calibration,
     Counts,
     Mixture,
-    When,
-    both_independent,
     cross_entropies,
-    features_only,
-    labels_only,
     mixture,
     model_output,
 )
-from florist.common.synthetic.features import FeaSampling
-from florist.common.synthetic.labels import (
+from florist.common.synthetic.feature_strategies import FeaSampling
+from florist.common.synthetic.label_draws import LabelDraws
+from florist.common.synthetic.label_strategies import (
     Expectation,
-    LabelDraws,
     LabelRequest,
     class_frequencies,
     label_strategy,
     targets,
 )
 from florist.common.synthetic.secret_draws import SecretDraws
+from tests.unit.synthetic.paper_mixtures import (
+    both_independent,
+    features_only,
+    labels_only,
+    two_classes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +83,7 @@ def mixtures(draw: st.DrawFn, classes: int | None = None) -> Mixture:
         ("prediction", "none", 0.4, 0.6 * 0.3),
     ],
 )
-def test_by_hand(expectation: Expectation, when: When, a: float, b: float) -> None:
+def test_by_hand(expectation: Expectation, when: CalibrationTime, a: float, b: float) -> None:
     """With `fea-sampling`: m = 100, n_a = 50, S = 20, π = 0.3."""
     found = mixture(COUNTS, PI, expectation, when)
     assert found.a == pytest.approx(a)
@@ -96,9 +99,9 @@ def test_by_hand(expectation: Expectation, when: When, a: float, b: float) -> No
         ("prediction", 1, 0),
     ],
 )
-@pytest.mark.parametrize("when", get_args(When))
+@pytest.mark.parametrize("when", get_args(CalibrationTime))
 def test_by_hand_where_synthetic_features_can_be_told(
-    expectation: Expectation, when: When, a: float, b: float
+    expectation: Expectation, when: CalibrationTime, a: float, b: float
 ) -> None:
     """With `fea-gaussian`: only the passive party's 60 rows, 20 of them shared, matter."""
     found = mixture(COUNTS, PI, expectation, when, real_features_only=True)
@@ -107,9 +110,9 @@ def test_by_hand_where_synthetic_features_can_be_told(
 
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS)
-@pytest.mark.parametrize("when", get_args(When))
+@pytest.mark.parametrize("when", get_args(CalibrationTime))
 def test_local_masking_does_not_see_the_label_strategy(
-    expectation: Expectation, when: When
+    expectation: Expectation, when: CalibrationTime
 ) -> None:
     masked = mixture(COUNTS, PI, expectation, when, real_labels_only=True)
     assert masked.a == pytest.approx(0.4)
@@ -164,7 +167,7 @@ def test_counts_from_the_union() -> None:
 
 
 def test_nobody_shared_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no person in common"):
+    with pytest.raises(ConfigurationError, match="nobody in common"):
         mixture(Counts(100, 50, 50, 0), PI, "prediction", "train")
 
 
@@ -184,8 +187,9 @@ def test_the_truth_is_found_again(mixed: Mixture, seed: int) -> None:
     logits = 3 * torch.randn(50, classes, generator=generator, dtype=torch.float64)
     truth = logits.softmax(1)
     truth = truth[:, 1] if classes == 2 else truth
-    torch.testing.assert_close(mixed.truth(mixed.observed(truth)), truth)
-    observed = mixed.observed(truth)
+    offsets = torch.tensor(mixed.b, dtype=torch.float64)
+    observed = mixed.a * truth + (offsets[1] if classes == 2 else offsets)
+    torch.testing.assert_close(mixed.truth(observed), truth)
     if classes > 2:
         torch.testing.assert_close(observed.sum(1), torch.ones(50, dtype=torch.float64))
 
@@ -277,7 +281,7 @@ def test_any_finite_logit_gives_a_finite_loss(mixed: Mixture) -> None:
 
 
 def test_two_classes_are_as_two_of_several() -> None:
-    mixed = Mixture.binary(0.4, 0.1)
+    mixed = two_classes(0.4, 0.1)
     logits = torch.tensor(LOGITS[3:-3], dtype=torch.float64)
     pairs = torch.stack((torch.zeros_like(logits), logits), 1)
     yes = torch.full_like(logits, 0.3)
@@ -288,7 +292,7 @@ def test_two_classes_are_as_two_of_several() -> None:
 
 
 def test_loss_is_a_sum_over_a_divisor() -> None:
-    calibration = Calibration("train", Mixture.binary(0.4, 0.1))
+    calibration = Calibration("train", two_classes(0.4, 0.1))
     logits, goal = torch.randn(10), torch.rand(10)
     losses = calibration.losses(logits, goal)
     assert losses.shape == (10,)
@@ -298,10 +302,10 @@ def test_loss_is_a_sum_over_a_divisor() -> None:
 
 
 def test_when_decides_between_loss_and_prediction() -> None:
-    mixed = Mixture.binary(0.4, 0.1)
+    mixed = two_classes(0.4, 0.1)
     logits, goal = torch.randn(10), torch.rand(10)
     plain = cross_entropies(logits, goal, Mixture.identity())
-    for when in get_args(When):
+    for when in get_args(CalibrationTime):
         calibration = Calibration(when, mixed)
         shifted = when == "train"
         assert torch.equal(calibration.losses(logits, goal), plain) != shifted
@@ -324,7 +328,9 @@ BINARY = World(torch.stack((1 - POSITIVE, POSITIVE), 1), MANY)
 THREE = World(torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]]), MANY)
 
 
-def trained(world: World, strategy_name: str, when: When, rows: Rows) -> tuple[Tensor, Tensor]:
+def trained(
+    world: World, strategy_name: str, when: CalibrationTime, rows: Rows
+) -> tuple[Tensor, Tensor]:
     """Train on these rows of the union; the prediction for each value, and the model's output.
 
     The model has a logit, or one per class, for each value, so it can learn D and D' alike.
@@ -384,7 +390,9 @@ def trained(world: World, strategy_name: str, when: When, rows: Rows) -> tuple[T
 @pytest.mark.parametrize(
     "strategy", ["label-majority", "label-minority", "label-random-pos", "label-random-pred"]
 )
-def test_a_trained_model_predicts_the_truth(strategy: str, when: When, rows: Rows) -> None:
+def test_a_trained_model_predicts_the_truth(
+    strategy: str, when: CalibrationTime, rows: Rows
+) -> None:
     predicted, output = trained(BINARY, strategy, when, rows)
     assert (predicted - POSITIVE).abs().max() < 0.06
     assert abs(predicted.mean() - POSITIVE.mean()) < 0.025
@@ -399,6 +407,8 @@ def test_a_trained_model_predicts_the_truth(strategy: str, when: When, rows: Row
 
 @pytest.mark.parametrize("strategy", ["label-random-pos", "label-random-pred"])
 @pytest.mark.parametrize("when", ["train", "test"])
-def test_a_trained_model_of_three_classes_predicts_the_truth(strategy: str, when: When) -> None:
+def test_a_trained_model_of_three_classes_predicts_the_truth(
+    strategy: str, when: CalibrationTime
+) -> None:
     predicted, _ = trained(THREE, strategy, when, "all")
     assert (predicted - THREE.rates).abs().max() < 0.06

@@ -40,14 +40,19 @@ def word(draws: SecretDraws, purpose: bytes, context: tuple[int, ...], position:
     return int.from_bytes(out[:8], "little")
 
 
+def integers(purpose: str, count: int, below: int) -> npt.NDArray[np.int64]:
+    """The first integers of a stream."""
+    return DRAWS.integers_at(purpose, np.arange(count), below)
+
+
 @pytest.mark.parametrize("context", [(), (3,), (-1, 2**62)])
 def test_words_are_those_of_the_standards(context: tuple[int, ...]) -> None:
     positions = np.array([0, 1, 7, 10**12])
     words = [word(DRAWS, b"x", context, p) for p in positions.tolist()]
     uniforms = DRAWS.uniforms_at("x", positions, *context)
     assert uniforms.tolist() == [(w >> 11) / 2**53 for w in words]
-    integers = DRAWS.integers_at("x", positions, 1000, *context)
-    assert integers.tolist() == [w % 1000 for w in words]
+    remainders = DRAWS.integers_at("x", positions, 1000, *context)
+    assert remainders.tolist() == [w % 1000 for w in words]
 
 
 def test_first_values_are_the_ones_of_every_release() -> None:
@@ -58,7 +63,7 @@ def test_first_values_are_the_ones_of_every_release() -> None:
 def test_sparse_draws_are_those_of_the_stream(positions: list[int]) -> None:
     at = np.array(positions, dtype=np.int64)
     assert np.array_equal(DRAWS.uniforms_at("p", at, 4), DRAWS.uniforms("p", 501, 4)[at])
-    assert np.array_equal(DRAWS.integers_at("p", at, 9), DRAWS.integers("p", 501, 9)[at])
+    assert np.array_equal(DRAWS.integers_at("p", at, 9), integers("p", 501, 9)[at])
 
 
 def test_positions_keep_their_shape() -> None:
@@ -104,7 +109,7 @@ def test_uniforms_are_uniform() -> None:
 
 @pytest.mark.parametrize("below", [1, 2, 3, 10, 97])
 def test_integers_are_uniform(below: int) -> None:
-    values = DRAWS.integers("integer", N, below)
+    values = integers("integer", N, below)
     assert values.dtype == np.int64
     counts = np.bincount(values, minlength=below)
     assert len(counts) == below
@@ -113,11 +118,11 @@ def test_integers_are_uniform(below: int) -> None:
 
 
 def test_large_integers() -> None:
-    values = DRAWS.integers("large", N, 2**62) / 2**62
+    values = integers("large", N, 2**62) / 2**62
     assert distance(np.sort(values)) < 2.2
     for below in (0, -1, 2**63):
-        with pytest.raises(ValueError, match="below"):
-            DRAWS.integers("large", 1, below)
+        with pytest.raises(ValueError, match="upper bound"):
+            integers("large", 1, below)
 
 
 def test_normals_are_normal() -> None:

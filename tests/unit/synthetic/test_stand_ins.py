@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from florist.common.synthetic.features import (
+from florist.common.synthetic.feature_strategies import (
     FEATURE_STRATEGIES,
     DonorStrategy,
     FeatureSettings,

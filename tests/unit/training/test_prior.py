@@ -16,11 +16,12 @@ from florist.common.synthetic.calibration import (
     cross_entropies,
 )
 from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
+from tests.unit.synthetic.paper_mixtures import two_classes
 
 
 def test_a_constant_prior_is_the_plain_mixture() -> None:
     logits, targets = torch.randn(50), torch.rand(50)
-    plain = Mixture.binary(0.4, 0.6 * 0.25)
+    plain = two_classes(0.4, 0.6 * 0.25)
     rows = RowMixture(0.4, torch.full((50,), 0.25))
     torch.testing.assert_close(
         cross_entropies(logits, targets, rows), cross_entropies(logits, targets, plain)
@@ -42,7 +43,7 @@ def test_test_time_calibration_inverts_row_by_row() -> None:
     truth, prior = torch.rand(50), torch.rand(50)
     observed = 0.3 * truth + 0.7 * prior
     logits = torch.logit(observed.double()).float()
-    found = Calibration("test", Mixture.binary(0.3, 0.1)).given(prior).predict(logits)
+    found = Calibration("test", two_classes(0.3, 0.1)).given(prior).predict(logits)
     torch.testing.assert_close(found, truth, atol=1e-4, rtol=1e-3)
 
 

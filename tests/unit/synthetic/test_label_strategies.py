@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.registry import Registry
+from florist.common.settings.agreement import LabelStrategyName
 from florist.common.synthetic.calibration import Calibration, Mixture
-from florist.common.synthetic.labels import (
+from florist.common.synthetic.label_draws import KeptTargets, LabelDraws
+from florist.common.synthetic.label_strategies import (
     LABEL_STRATEGIES,
-    KeptTargets,
-    LabelDraws,
     LabelNeighbors,
     LabelRequest,
     LabelStrategy,
@@ -81,7 +81,7 @@ def as_distributions(values: Tensor) -> Tensor:
 
 
 def test_names() -> None:
-    assert LABEL_STRATEGIES.names == NAMES
+    assert LABEL_STRATEGIES.names == get_args(LabelStrategyName) == NAMES
     assert all(label_strategy(name).name == name for name in NAMES)
     assert [n for n in NAMES if label_strategy(n).multi_class] == list(MULTI_CLASS)
     assert [n for n in NAMES if label_strategy(n).needs_whole_batch] == ["label-neighbors"]
@@ -98,7 +98,7 @@ def test_unknown_and_duplicate_names() -> None:
 
 @pytest.mark.parametrize("name", ["label-majority", "label-minority"])
 def test_constant_labels_are_for_two_classes(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"two unbalanced classes.*label-random-pred"):
+    with pytest.raises(ConfigurationError, match=r"only two classes.*label-random-pred"):
         label_strategy(name, classes=3)
 
 
@@ -213,7 +213,7 @@ def test_neighbors_of_a_zero_embedding_are_some_rows() -> None:
 
 @pytest.mark.parametrize("k", [0, 51])
 def test_neighbors_refuse_a_senseless_k(k: int) -> None:
-    with pytest.raises(ConfigurationError, match="1 to 50"):
+    with pytest.raises(ConfigurationError, match="between 1 and 50"):
         LabelNeighbors(k)
 
 

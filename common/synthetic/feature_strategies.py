@@ -1,7 +1,8 @@
-"""Features for the UIDs that a party lacks: section "Synthetic Data Generation", and its rivals.
+"""Features for the UIDs that a party lacks: section "Synthetic Data Generation" of the paper.
 
-A strategy either names rows of the party's own table that stand in, and their embedding comes out
-of the bottom model like any other; or it makes embeddings at the cut layer, without gradient.
+A donor strategy chooses a row of the party's own table, whose embedding the bottom model computes
+like any other. An embedding strategy generates the embedding at the cut layer, without gradient.
+To add a strategy, register a class here and add its name to `settings/agreement.py`.
 """
 
 from __future__ import annotations
@@ -26,51 +27,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSettings:
-    """What the strategies are made from; each takes what it needs."""
+    """The arguments of all strategies; each uses what it needs."""
 
     draws: SecretDraws
-    #: Rows of the party's own table.
+    #: The number of rows of the party's own table.
     rows: int
-    #: Width d of the cut layer.
+    #: The width d of the cut layer.
     width: int
+    #: Whether a UID has the same synthetic features in every epoch.
     sticky: bool = True
-    #: The paper's s, of fea-gaussian.
-    scale: float = 1.0
-    #: Weight of the newest batch in the moving averages of fea-random.
-    momentum: float = 0.1
 
 
 class FeatureStrategy(ABC):
+    """How the UIDs that a party lacks get features."""
+
     name: ClassVar[str]
-    #: Whether the peer's model cannot tell a synthetic row from a real one; calibration needs it.
+    #: Whether the peer's model cannot distinguish a synthetic row from a real one. Calibration
+    #: depends on it.
     looks_real: ClassVar[bool]
 
     @classmethod
     @abstractmethod
-    def make(cls, settings: FeatureSettings) -> Self: ...
+    def make(cls, settings: FeatureSettings) -> Self:
+        """Create the strategy.
+
+        Raises:
+            ConfigurationError: it cannot work with these settings.
+        """
 
 
 class DonorStrategy(FeatureStrategy):
+    """Copies the features of rows of the own table."""
+
     @abstractmethod
     def donors(self, ranks: npt.NDArray[np.int64], epoch: int) -> npt.NDArray[np.int64]:
-        """The row of the own table that stands in for each UID, given by its rank in `U`."""
+        """Return the donor row of the own table for each UID, given by its rank in `U`."""
 
 
 class EmbeddingStrategy(FeatureStrategy):
+    """Generates embeddings at the cut layer."""
+
     @abstractmethod
     def embeddings(self, real: Tensor, count: int, *context: int) -> Tensor:
-        """`count` embeddings (count, d), detached, beside the `real` ones (n, d) of a mini-batch.
+        """Return `count` detached embeddings (count, d) for a mini-batch.
 
-        To be called once for each mini-batch, also if `count` or `n` is 0, with a `context` (epoch,
-        step) of its own.
+        `real` are the embeddings (n, d) of the mini-batch's real rows. Must be called once per
+        mini-batch, even if `count` or `n` is 0, with a unique `context` (epoch, step).
         """
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
+        """Return the state for a checkpoint."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Restore the state of a checkpoint."""
         if state:
             raise ValueError(f"{self.name} has no state, but got: {', '.join(state)}")
 
@@ -79,10 +89,10 @@ FEATURE_STRATEGIES: Registry[type[FeatureStrategy]] = Registry("feature strategy
 
 
 def feature_strategy(name: str, settings: FeatureSettings) -> FeatureStrategy:
-    """The strategy of this name.
+    """Create the strategy with this name.
 
     Raises:
-        ConfigurationError: there is none, or it cannot work with these settings.
+        ConfigurationError: the name is unknown, or the strategy cannot work with these settings.
     """
     return FEATURE_STRATEGIES[name].make(settings)
 
@@ -101,9 +111,9 @@ def agreed_feature_strategy(
 
 @FEATURE_STRATEGIES.register
 class FeaSampling(DonorStrategy):
-    """A random row of the own table: a draw from the marginal distribution (theorem 2).
+    """Copies a random row of the own table: a draw from the marginal distribution (theorem 2).
 
-    Sticky: a UID has the same donor in every epoch. Otherwise it is drawn again each epoch.
+    If sticky, a UID has the same donor in every epoch. Otherwise the donor is drawn in each epoch.
     """
 
     name = "fea-sampling"
@@ -127,9 +137,10 @@ class FeaSampling(DonorStrategy):
 
 @FEATURE_STRATEGIES.register
 class FeaGaussian(EmbeddingStrategy):
-    """N(0, (s/d) · max ‖f(x_i)‖² · I), the maximum over the real rows of the mini-batch.
+    """Draws from N(0, (s/d) · max ‖f(x_i)‖² · I), the maximum over the mini-batch's real rows.
 
-    A mini-batch with no real row gets N(0, s · I), as if the largest norm were √d.
+    `scale` is the paper's s. A mini-batch without real rows gets N(0, s · I), as if the largest
+    norm were √d.
     """
 
     name = "fea-gaussian"
@@ -143,7 +154,7 @@ class FeaGaussian(EmbeddingStrategy):
 
     @classmethod
     def make(cls, settings: FeatureSettings) -> Self:
-        return cls(settings.draws, settings.scale)
+        return cls(settings.draws)
 
     @torch.no_grad()
     def embeddings(self, real: Tensor, count: int, *context: int) -> Tensor:
@@ -155,12 +166,13 @@ class FeaGaussian(EmbeddingStrategy):
 
 @FEATURE_STRATEGIES.register
 class FeaRandom(EmbeddingStrategy):
-    """N(mean, deviation²) per dimension: moving averages of those of the real rows.
+    """Draws from N(mean, std²) per dimension, with moving averages over the real rows.
 
-    Each mini-batch enters before its own synthetic rows are drawn: the mean becomes (1 - momentum)
-    times itself plus momentum times the batch's, and the deviation alike; the first one sets both.
-    A mini-batch with no real row changes nothing; before the first real row they are 0 and 1.
-    Deviations are those of the batch as a population, so a single row counts as deviation 0.
+    Each mini-batch is included before its own synthetic rows are drawn: the mean becomes
+    (1 - momentum) times itself plus momentum times the batch's mean, and likewise the standard
+    deviation. The first mini-batch with real rows sets both; before it they are 0 and 1. A
+    mini-batch without real rows changes nothing. Standard deviations are those of the batch as a
+    population, so a single row has standard deviation 0.
     """
 
     name = "fea-random"
@@ -177,7 +189,7 @@ class FeaRandom(EmbeddingStrategy):
 
     @classmethod
     def make(cls, settings: FeatureSettings) -> Self:
-        return cls(settings.draws, settings.width, settings.momentum)
+        return cls(settings.draws, settings.width)
 
     @torch.no_grad()
     def embeddings(self, real: Tensor, count: int, *context: int) -> Tensor:
@@ -195,49 +207,3 @@ class FeaRandom(EmbeddingStrategy):
     def restore(self, state: dict[str, Tensor]) -> None:
         self._mean, self._std = state["mean"], state["std"]
         self._started = bool(state["started"])
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingNoise:
-    """Gaussian noise on every row, real or synthetic: copies of a row are no longer equal.
-
-    Its covariance is `level`² times that of the given embeddings, so that it hides as much in the
-    few directions in which they differ most as in all others. (Noise of the same size everywhere
-    disappears if one looks along those directions alone.) A single row, which has no covariance,
-    gets `level` times the root mean square of its entries. Gradients pass as if the noise were a
-    constant. Level 0 changes nothing.
-    """
-
-    level: float
-    draws: SecretDraws
-
-    def __post_init__(self) -> None:
-        if not self.level >= 0:
-            raise ConfigurationError(f"the noise level {self.level} is negative")
-
-    def __call__(self, embeddings: Tensor, *context: int) -> Tensor:
-        """`embeddings` (B, d) with noise that the secret and the `context` determine.
-
-        The context is the epoch, the step and, where a mini-batch comes in parts, the part.
-        """
-        if self.level == 0:
-            return embeddings
-        normals = self.draws.normals("embedding noise", embeddings.shape, *context)
-        noise = self.level * torch.from_numpy(normals).to(embeddings)
-        return embeddings + _shaped(noise, embeddings.detach())
-
-
-def _shaped(noise: Tensor, embeddings: Tensor) -> Tensor:
-    """Standard normal `noise` with the covariance of the embeddings as a population."""
-    if len(embeddings) == 1:
-        return noise * embeddings.square().mean().sqrt()
-    centred = embeddings - embeddings.mean(0)
-    covariance = centred.T @ centred / len(centred)
-    # Units that are always 0, or fewer rows than units, leave it singular: a little is added.
-    diagonal = covariance.diagonal()
-    diagonal += 1e-5 * diagonal.mean() + torch.finfo(covariance.dtype).tiny
-    factor, failed = torch.linalg.cholesky_ex(covariance)
-    if int(failed):
-        factor = diagonal.sqrt().diag()
-    shaped: Tensor = noise @ factor.T
-    return shaped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import pytest
@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.synthetic.features import (
+from florist.common.settings.agreement import FeatureStrategyName
+from florist.common.synthetic.embedding_noise import EmbeddingNoise
+from florist.common.synthetic.feature_strategies import (
     FEATURE_STRATEGIES,
-    EmbeddingNoise,
     EmbeddingStrategy,
     FeaGaussian,
     FeaRandom,
@@ -25,6 +26,8 @@ from florist.common.synthetic.features import (
 from florist.common.synthetic.secret_draws import SecretDraws
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 DRAWS = SecretDraws.from_seed(5)
@@ -48,19 +51,23 @@ def test_names() -> None:
         feature_strategy("fea-magic", SETTINGS)
 
 
+def test_names_of_the_agreement() -> None:
+    assert get_args(FeatureStrategyName) == FEATURE_STRATEGIES.names
+
+
 @pytest.mark.parametrize(
-    ("name", "setting"),
+    ("name", "make"),
     [
-        ("fea-sampling", {"rows": 0}),
-        ("fea-gaussian", {"scale": 0.0}),
-        ("fea-gaussian", {"scale": float("nan")}),
-        ("fea-random", {"momentum": 0.0}),
-        ("fea-random", {"momentum": 1.1}),
+        ("fea-sampling", lambda: feature_strategy("fea-sampling", replace(SETTINGS, rows=0))),
+        ("fea-gaussian", lambda: FeaGaussian(DRAWS, scale=0.0)),
+        ("fea-gaussian", lambda: FeaGaussian(DRAWS, scale=float("nan"))),
+        ("fea-random", lambda: FeaRandom(DRAWS, 16, momentum=0.0)),
+        ("fea-random", lambda: FeaRandom(DRAWS, 16, momentum=1.1)),
     ],
 )
-def test_senseless_settings_are_refused(name: str, setting: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(name: str, make: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError, match=name):
-        feature_strategy(name, replace(SETTINGS, **setting))  # type: ignore[arg-type]
+        make()
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=20), st.integers(0, 5))
