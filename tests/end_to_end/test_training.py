@@ -1,7 +1,7 @@
-"""Training over mutual TLS: what a run leaves behind, how it is stopped and goes on, what ends it.
+"""Training over mutual TLS: the files of a run, stopping and resuming, and errors.
 
-Where processes are not the point, both parties run in threads of this one: the same stage over the
-same network, or over a link in memory.
+Where the test is not about processes, both parties run in threads of this one: the same stage over
+the same network, or over an in-memory link.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
 
-#: The 909 people of the union in batches of 32, in two epochs.
+#: Steps in two epochs: the union's 909 people in batches of 32.
 STEPS = 58
 
-#: Seconds within which a loss must be reported.
+#: Seconds within which a lost peer must be reported.
 TOLD = 15
 
 RESULTS = {
@@ -91,12 +91,12 @@ Weights = dict[str, torch.Tensor]
 
 @dataclass
 class Pair:
-    """How to run both parties' stage in threads, and how it ended."""
+    """Runs the stage of both parties in threads, and returns how it ended."""
 
     workspace: Workspace
     options: dict[RoleName, StageOptions] = field(default_factory=dict)
     stop_after: dict[RoleName, int] = field(default_factory=dict)
-    #: In place of the network.
+    #: Used instead of the network.
     links: Mapping[RoleName, Link] = field(default_factory=dict)
 
     def run(self) -> dict[RoleName, FloristError | None]:
@@ -124,7 +124,7 @@ class Pair:
 def run_well(
     workspace: Workspace, *, links: Mapping[RoleName, Link] | None = None, **options: bool
 ) -> None:
-    """Train both to the end, over the network unless over `links`."""
+    """Train both parties to the end, over the network or over `links`."""
     pair = Pair(workspace, both(**options), links=links or {})
     assert pair.run() == {"active": None, "passive": None}
 
@@ -135,7 +135,7 @@ def both(**options: bool) -> dict[RoleName, StageOptions]:
 
 @pytest.fixture(autouse=True)
 def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures take longer than the training; processes of their own draw them."""
+    """Do not draw the plots, which take longer than the training."""
     monkeypatch.setattr(train_stage, "render", lambda _: "")
 
 
@@ -166,7 +166,7 @@ def align_both(workspace: Workspace) -> Workspace:
 
 
 def copy(workspace: Workspace, directory: Path) -> Workspace:
-    """With an address of its own."""
+    """Copy a workspace and give it its own address."""
     fresh = workspace.copy(directory)
     configure(fresh, {"network.address": f"127.0.0.1:{free_port()}"})
     return fresh
@@ -196,7 +196,7 @@ def steps_on_disk(workspace: Workspace, role: RoleName) -> list[int]:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a run from the aligned workspace gives, whatever happens on the way."""
+    """The result of a run from the aligned workspace, which interruptions must not change."""
 
     weights: dict[RoleName, Weights]
     history: dict[RoleName, History]
@@ -216,7 +216,7 @@ class Undisturbed:
 
 @pytest.fixture(scope="module")
 def undisturbed(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    """By way of a link in memory."""
+    """Train without interruption, over an in-memory link."""
     workspace = copy(aligned, tmp_path_factory.mktemp("undisturbed") / "copy")
     run_well(workspace, links=dict(zip(ROLES, linked_pair(), strict=True)))
     return Undisturbed(
@@ -227,7 +227,7 @@ def undisturbed(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def stopped(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A run that its operator stopped after 11 steps: both have checkpoints up to step 9."""
+    """A run that was stopped after 11 steps: both parties have checkpoints up to step 9."""
     workspace = copy(aligned, tmp_path_factory.mktemp("stopped") / "copy")
     ends = Pair(workspace, stop_after={"active": 11}).run()
     assert [end.exit_code for end in ends.values() if end] == [130, 5]
@@ -250,7 +250,7 @@ def start_both(workspace: Workspace, *options: str) -> Iterator[dict[RoleName, P
 
 
 class Page(HTMLParser):
-    """The tags of a page, all of which must be closed."""
+    """Collects the tags of a page, all of which must be closed."""
 
     VOID = frozenset({"meta", "br", "hr", "img", "link", "input", "wbr"})
 
@@ -269,7 +269,7 @@ class Page(HTMLParser):
 
 
 def assert_complete(workspace: Workspace) -> None:
-    """Both sides have all that a trained half is."""
+    """Check that both parties have all files of a trained half."""
     for role in ROLES:
         runs = workspace.run_directory(role)
         folder = runs.training
@@ -311,10 +311,10 @@ def test_all_stages_between_two_processes(tmp_path: Path) -> None:
             assert "--force" in party.output
 
 
-def test_training_after_an_alignment_is_that_in_memory(
+def test_training_between_processes_equals_training_in_memory(
     workspace: Workspace, undisturbed: Undisturbed
 ) -> None:
-    """And, forced, the same once more: to the last bit."""
+    """With --force the result is bitwise the same again."""
     for options in ((), ("--force",)):
         with start_both(workspace, *options) as parties:
             assert [party.finish() for party in parties.values()] == [0, 0]
@@ -322,7 +322,7 @@ def test_training_after_an_alignment_is_that_in_memory(
         undisturbed.check(workspace)
 
 
-def test_features_in_files_train_as_those_in_memory(
+def test_features_in_files_train_like_those_in_memory(
     workspace: Workspace, undisturbed: Undisturbed, caplog: pytest.LogCaptureFixture
 ) -> None:
     configure(workspace, {"training.table_memory": "0MB"})
@@ -334,7 +334,7 @@ def test_features_in_files_train_as_those_in_memory(
         assert not workspace.run_directory(role).work("train").exists()
 
 
-# --- stopped, and gone on with ---
+# --- stopped and resumed ---
 
 
 def wait_for_steps(workspace: Workspace, role: RoleName, steps: int, party: Party) -> None:
@@ -348,7 +348,7 @@ def wait_for_steps(workspace: Workspace, role: RoleName, steps: int, party: Part
 def stop(
     workspace: Workspace, victim: RoleName, number: signal.Signals, after: int = 1
 ) -> tuple[int, int]:
-    """Run both, and signal one once it has a checkpoint of so many steps further.
+    """Run both, and signal one once it has a checkpoint of that many further steps.
 
     Returns the exit codes of this one and of the other.
     """
@@ -360,7 +360,7 @@ def stop(
 
 
 def survive(workspace: Workspace, undisturbed: Undisturbed, kills: int, seed: int) -> None:
-    """Kill either party again and again, at any step; then let the run end."""
+    """Kill either party repeatedly, at any step; then let the run complete."""
     configure(workspace, {"agreement.training.checkpoint_every": 1})
     draws = random.Random(seed)
     for victim in draws.sample(ROLES * kills, kills):
@@ -391,14 +391,14 @@ def test_a_kill_before_the_first_checkpoint_costs_nothing(
         parties[victim].wait_for("listening|waiting|connected")
         parties[victim].signal(signal.SIGKILL)
         parties[other(victim)].signal(signal.SIGTERM)
-        # The last one: stopped while Python was still loading it.
+        # The last: stopped while Python was still importing.
         assert parties[other(victim)].finish(TOLD) in (3, 130, -signal.SIGTERM)
     run_well(workspace)
     undisturbed.check(workspace)
 
 
 @pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])
-def test_an_operator_may_stop_and_go_on(
+def test_a_run_can_be_stopped_and_resumed(
     workspace: Workspace, undisturbed: Undisturbed, stopped_by: signal.Signals
 ) -> None:
     assert stop(workspace, "passive", stopped_by) == (130, 5)
@@ -407,7 +407,7 @@ def test_an_operator_may_stop_and_go_on(
 
 
 @pytest.mark.parametrize("behind", ROLES)
-def test_both_go_on_from_the_newest_step_that_both_have(
+def test_both_resume_from_the_newest_common_step(
     half_done: Workspace, undisturbed: Undisturbed, behind: RoleName
 ) -> None:
     forget(half_done, behind, 9)
@@ -415,7 +415,7 @@ def test_both_go_on_from_the_newest_step_that_both_have(
     undisturbed.check(half_done)
 
 
-def test_one_checkpoint_more_is_kept_than_a_peer_may_be_behind(
+def test_a_peer_that_is_one_checkpoint_behind_can_resume(
     workspace: Workspace, undisturbed: Undisturbed
 ) -> None:
     configure(workspace, {"training.checkpoint_keep": 2})
@@ -426,15 +426,15 @@ def test_one_checkpoint_more_is_kept_than_a_peer_may_be_behind(
 
 
 def forget(workspace: Workspace, role: RoleName, *steps: int) -> None:
-    """As if the party had been killed before it wrote these."""
+    """Delete these checkpoints, as if the party had been killed before it wrote them."""
     for step in steps:
         (workspace.run_directory(role).checkpoints / f"step-{step:09d}.json").unlink()
 
 
-def test_a_result_whose_peer_has_none_is_made_again(
+def test_a_result_without_the_peers_is_repeated(
     workspace: Workspace, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One has saved its half when the other dies; then both resume."""
+    """One party has saved its half when the other is killed; then both resume."""
     save = TrainStage.save
 
     def fail(stage: TrainStage, *arguments: Any) -> None:  # noqa: ANN401
@@ -450,12 +450,12 @@ def test_a_result_whose_peer_has_none_is_made_again(
     undisturbed.check(workspace)
 
 
-def test_force_starts_anew(half_done: Workspace, undisturbed: Undisturbed) -> None:
+def test_force_starts_over(half_done: Workspace, undisturbed: Undisturbed) -> None:
     run_well(half_done, force=True)
     undisturbed.check(half_done)
 
 
-def test_a_run_that_diverged_can_go_on_with_smaller_steps(
+def test_a_run_that_diverged_can_resume_with_a_smaller_learning_rate(
     workspace: Workspace, undisturbed: Undisturbed
 ) -> None:
     configure(workspace, {"optimiser.learning_rate": 1e6})
@@ -469,12 +469,12 @@ def test_a_run_that_diverged_can_go_on_with_smaller_steps(
     undisturbed.check(workspace)
 
 
-# --- lost, and gone on with by itself ---
+# --- disconnected and resumed automatically ---
 
 
 @pytest.mark.parametrize("victim", ROLES)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_party_that_is_started_again_finds_its_peer_waiting(
+def test_a_restarted_party_finds_its_peer_waiting(
     workspace: Workspace, undisturbed: Undisturbed, victim: RoleName, number: signal.Signals
 ) -> None:
     workspace.patient()
@@ -490,7 +490,7 @@ def test_a_party_that_is_started_again_finds_its_peer_waiting(
     undisturbed.check(workspace)
 
 
-def test_a_cut_line_is_gone_on_over_from_the_very_step(
+def test_after_a_lost_connection_the_run_resumes_at_the_same_step(
     workspace: Workspace, undisturbed: Undisturbed
 ) -> None:
     workspace.patient()
@@ -509,11 +509,11 @@ def test_a_cut_line_is_gone_on_over_from_the_very_step(
             assert [party.finish() for party in parties.values()] == [0, 0]
     begun = {int(step) for party in parties.values() for step in go_on.findall(party.output)}
     assert len(begun) == 1
-    assert min(begun) >= 29  # the epoch's end, or the step that both were at
+    assert min(begun) >= 29  # the end of the epoch, or the step of both parties
     undisturbed.check(workspace)
 
 
-def test_a_peer_that_stays_away_ends_the_run(workspace: Workspace) -> None:
+def test_a_peer_that_does_not_return_ends_the_run(workspace: Workspace) -> None:
     workspace.patient(2.0)
     with workspace.start_warm("active") as left:
         with workspace.start_warm("passive") as killed:
@@ -523,10 +523,10 @@ def test_a_peer_that_stays_away_ends_the_run(workspace: Workspace) -> None:
     assert "for 2 s at most (timeouts.outage)" in left.output
 
 
-def test_one_that_has_its_result_waits_until_the_peer_has_too(
+def test_a_party_with_its_result_waits_for_the_peers(
     workspace: Workspace, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer dies before its result is in place, and is started again."""
+    """The peer ends before its result is in place, and is restarted."""
     workspace.patient()
     active_runs, passive_runs = map(workspace.run_directory, ROLES)
     finishing, failures = RunDirectory.finishing, iter([Interrupted("killed while it saves")])
@@ -552,11 +552,11 @@ def test_one_that_has_its_result_waits_until_the_peer_has_too(
     undisturbed.check(workspace)
 
 
-# --- what cannot be gone on with: nothing of it is lost ---
+# --- runs that cannot be resumed: no checkpoint is lost ---
 
 
 @pytest.mark.parametrize("resuming", ROLES)
-def test_one_side_alone_cannot_begin_anew(half_done: Workspace, resuming: RoleName) -> None:
+def test_one_side_alone_cannot_start_over(half_done: Workspace, resuming: RoleName) -> None:
     options = {other(resuming): StageOptions(force=True)}
     for end in Pair(half_done, options=options).run().values():
         assert end is not None
@@ -586,7 +586,7 @@ def test_checkpoints_of_another_alignment_are_refused(half_done: Workspace) -> N
 
 
 @pytest.mark.parametrize("forgetful", ROLES)
-def test_a_peer_without_its_checkpoints_costs_us_none_of_ours(
+def test_checkpoints_are_kept_if_the_peer_lost_its_own(
     half_done: Workspace, forgetful: RoleName
 ) -> None:
     forget(half_done, forgetful, 3, 6, 9)
@@ -610,7 +610,7 @@ def test_checkpoints_of_another_model_are_refused(half_done: Workspace, role: Ro
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_damaged_checkpoint_is_named(half_done: Workspace, role: RoleName) -> None:
+def test_a_damaged_checkpoint_is_reported_by_name(half_done: Workspace, role: RoleName) -> None:
     checkpoints = half_done.run_directory(role).checkpoints
     shutil.rmtree(checkpoints / "broken-off", ignore_errors=True)
     (tensors,) = checkpoints.glob("step-000000009-*.safetensors")
@@ -624,18 +624,18 @@ def test_a_damaged_checkpoint_is_named(half_done: Workspace, role: RoleName) -> 
     assert "the run resumes from an earlier one" in str(end)
 
 
-# --- what cannot be trained on ---
+# --- invalid input ---
 
 
 def rewrite(path: Path, change: Callable[[list[str], list[list[str]]], None]) -> None:
-    """Change a table's header and rows, in place."""
+    """Change the header and rows of a table in place."""
     header, *rows = [line.split(",") for line in path.read_text().splitlines()]
     change(header, rows)
     path.write_text("".join(",".join(row) + "\n" for row in (header, *rows)))
 
 
 def of_column(name: str, *values: str) -> Callable[[list[str], list[list[str]]], None]:
-    """These values in turn, row by row."""
+    """Fill the column with these values in turn."""
 
     def change(header: list[str], rows: list[list[str]]) -> None:
         place = header.index(f'"{name}"')
@@ -655,8 +655,8 @@ def without_last_column(header: list[str], rows: list[list[str]]) -> None:
 
 
 @dataclass(frozen=True)
-class Bad:
-    """What is wrong at one party before it calls its peer, and words of its error."""
+class BadInput:
+    """An error in one party's input, and part of the message."""
 
     role: RoleName
     says: str
@@ -666,40 +666,40 @@ class Bad:
 
 
 BAD = {
-    "no-label": Bad("active", "name it as `label`", {"data.train.label": None}),
-    "label-no-number": Bad("active", "must be 0 or 1", train=of_column("click", "no", "yes")),
-    "label-constant": Bad("active", "in every row", train=of_column("click", "1")),
-    "label-missing": Bad("active", "labels are missing", train=of_column("click", "")),
-    "label-of-two-classes-for-three": Bad(
+    "no-label": BadInput("active", "name it as `label`", {"data.train.label": None}),
+    "label-no-number": BadInput("active", "must be 0 or 1", train=of_column("click", "no", "yes")),
+    "label-constant": BadInput("active", "in every row", train=of_column("click", "1")),
+    "label-missing": BadInput("active", "labels are missing", train=of_column("click", "")),
+    "label-of-two-classes-for-three": BadInput(
         "active",
         "agreement.training.classes",
         {"agreement.training.classes": 3},
         train=of_column("click", "no", "yes"),
     ),
-    "no-features": Bad(
+    "no-features": BadInput(
         "passive", "needs features", {"data.train.numeric": [], "data.train.categorical": []}
     ),
-    "text-for-a-number": Bad(
+    "text-for-a-number": BadInput(
         "passive", "I1", {"data.train.numeric": ["I1"]}, train=of_column("I1", "many")
     ),
-    "train-table-changed": Bad("passive", "align again", train=without_last_row),
-    "test-table-changed": Bad("active", "align again", test=without_last_row),
-    "test-table-lacks-a-column": Bad("passive", "C26", test=without_last_column),
-    "test-label-constant": Bad("active", "in every row", test=of_column("click", "0")),
-    "test-table-lacks-a-class": Bad(
+    "train-table-changed": BadInput("passive", "align again", train=without_last_row),
+    "test-table-changed": BadInput("active", "align again", test=without_last_row),
+    "test-table-lacks-a-column": BadInput("passive", "C26", test=without_last_column),
+    "test-label-constant": BadInput("active", "in every row", test=of_column("click", "0")),
+    "test-table-lacks-a-class": BadInput(
         "active",
         "rows of every class",
         {"agreement.training.classes": 3},
         train=of_column("click", "0", "1", "2"),
         test=of_column("click", "0", "1"),
     ),
-    "no-test-table": Bad("passive", "data.test", {"data.test": None}),
-    "micro-batch-too-large": Bad(
+    "no-test-table": BadInput("passive", "data.test", {"data.test": None}),
+    "micro-batch-too-large": BadInput(
         "active",
         "agreement.training.micro_batch",
         {"agreement.training.micro_batch": 10**6},
     ),
-    "one-label-for-three-classes": Bad(
+    "one-label-for-three-classes": BadInput(
         "passive",
         "label-random-pred",
         {
@@ -707,15 +707,15 @@ BAD = {
             "agreement.training.labels.strategy": "label-majority",
         },
     ),
-    "model-not-ending-at-the-cut": Bad(
+    "model-not-ending-at-the-cut": BadInput(
         "passive", "make the last number 8", {"model.hidden": [16, 9]}
     ),
-    "no-such-device": Bad("active", "training.device", {"training.device": "mps"}),
+    "no-such-device": BadInput("active", "training.device", {"training.device": "mps"}),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_before_the_peer_is_called(workspace: Workspace, name: str) -> None:
+def test_bad_input_is_refused_before_connecting(workspace: Workspace, name: str) -> None:
     bad = BAD[name]
     config = load_config(workspace.config(bad.role))
     workspace.configure(bad.role, bad.settings)
@@ -732,7 +732,7 @@ def test_bad_input_is_refused_before_the_peer_is_called(workspace: Workspace, na
 
 
 def left_by(workspace: Workspace, role: RoleName) -> set[str]:
-    """What is in the run directory; the alignment can be read."""
+    """Return the names in the run directory, after checking that the alignment is readable."""
     runs = workspace.run_directory(role)
     assert runs.load_alignment().summary.role == role
     return {path.name for path in runs.path.iterdir()}
@@ -751,7 +751,7 @@ def test_test_tables_must_list_the_same_people(workspace: Workspace) -> None:
         assert left_by(workspace, role) == {".lock", "alignment"}
 
 
-def test_parties_that_share_nobody_have_nothing_to_learn(workspace: Workspace) -> None:
+def test_parties_without_shared_people_are_refused(workspace: Workspace) -> None:
     ours = {row.split(",")[0] for row in workspace.table("active").read_text().splitlines()[1:]}
     rewrite(
         workspace.table("passive"),
@@ -766,7 +766,7 @@ def test_parties_that_share_nobody_have_nothing_to_learn(workspace: Workspace) -
         assert left_by(workspace, role) == {".lock", "alignment"}
 
 
-def test_another_cut_is_a_difference_of_agreements(workspace: Workspace) -> None:
+def test_a_different_cut_width_is_a_difference_of_agreements(workspace: Workspace) -> None:
     workspace.configure("passive", {"agreement.training.cut_width": 9, "model.hidden": [16, 9]})
     for role, end in Pair(workspace).run().items():
         assert end is not None
@@ -779,15 +779,15 @@ def test_another_cut_is_a_difference_of_agreements(workspace: Workspace) -> None
 
 
 def further_processes(party: Party) -> list[psutil.Process]:
-    """Those that train for it, besides its own."""
+    """Return the party's further training processes."""
     assert isinstance(party.process, ForkedProcess)
     children = psutil.Process(party.process.pid).children()
     return [child for child in children if "florist.common.training.replica" in child.cmdline()]
 
 
-def test_a_party_of_several_processes_loses_one_and_goes_on(workspace: Workspace) -> None:
-    """With as many, after a kill of one; then with one alone, after its operator stopped it."""
-    # Noise of the shape of eight rows is a matter of their last bits.
+def test_a_party_that_lost_a_training_process_resumes(workspace: Workspace) -> None:
+    """First with as many processes, after one was killed; then with one, after a stop."""
+    # No noise: that of eight rows would depend on their last bits.
     configure(workspace, {"agreement.training.embedding_noise": 0.0})
     alone = copy(workspace, workspace.directory.with_name("alone"))
     run_well(alone, links=dict(zip(ROLES, linked_pair(), strict=True)))
@@ -812,10 +812,10 @@ def test_a_party_of_several_processes_loses_one_and_goes_on(workspace: Workspace
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-# --- what crosses the line ---
+# --- what is sent ---
 
 
-def test_no_id_is_on_the_line_and_nothing_but_the_protocol(workspace: Workspace) -> None:
+def test_no_id_is_sent_and_only_messages_of_the_protocol(workspace: Workspace) -> None:
     links = {role: RecordingLink(link) for role, link in zip(ROLES, linked_pair(), strict=True)}
     run_well(workspace, links=links)
     everyone = [

@@ -1,4 +1,4 @@
-"""How a run opens: both get one schedule, which neither chose, or both are told why not."""
+"""The handshake of a run: both parties get one schedule that neither chose, or one error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Outcome = OpenedRun | FloristError
 
 @dataclass(frozen=True)
 class Side:
-    """What one party opens with."""
+    """What one party brings to the handshake."""
 
     have: ResumableRun | None = None
     union: bytes = UNION
@@ -80,10 +80,10 @@ def open_both(
         return first.result(timeout=30), second.result(timeout=30)
 
 
-# --- from the start ---
+# --- new runs ---
 
 
-def test_both_get_the_seed_that_both_nonces_make() -> None:
+def test_both_parties_get_the_seed_from_both_nonces() -> None:
     ours, theirs = b"a" * 32, b"p" * 32
     first, second = open_both(Side(nonce=ours), Side(nonce=theirs))
     assert first == second == OpenedRun(joint_seed(ours, theirs, UNION), 0, resumed=False)
@@ -100,7 +100,7 @@ def test_nonces_are_fresh_unless_given() -> None:
 
 
 def test_a_nonce_is_revealed_only_after_the_peers_commitment() -> None:
-    """Whoever saw the other's nonce first could choose the schedule."""
+    """A party that saw the other's nonce first could choose the schedule."""
     ours, theirs = linked_pair()
     recorded = RecordingLink(ours), RecordingLink(theirs)
     open_both(Side(), Side(), recorded)
@@ -118,7 +118,7 @@ def test_a_nonce_is_revealed_only_after_the_peers_commitment() -> None:
         assert sent[0].commitment == commitment(sent[1].nonce)
 
 
-def test_a_run_is_told_by_its_name_and_not_by_its_seed() -> None:
+def test_the_run_id_is_sent_and_the_seed_is_not() -> None:
     ours, theirs = linked_pair()
     recorded = RecordingLink(ours)
     open_both(resuming(0, 3), resuming(0, 3), (recorded, theirs))
@@ -128,7 +128,7 @@ def test_a_run_is_told_by_its_name_and_not_by_its_seed() -> None:
     assert SEED not in run_id(SEED)
 
 
-# --- going on ---
+# --- resuming ---
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_run_is_told_by_its_name_and_not_by_its_seed() -> None:
         ((0,), (0,), 0),
     ],
 )
-def test_both_go_on_from_the_newest_step_that_both_have(
+def test_both_resume_from_the_newest_common_step(
     ours: tuple[int, ...], theirs: tuple[int, ...], step: int
 ) -> None:
     expected = OpenedRun(SEED, step, resumed=True)
@@ -156,7 +156,7 @@ def test_both_go_on_from_the_newest_step_that_both_have(
         (resuming(), resuming(0)),
     ],
 )
-def test_where_nothing_was_learnt_both_begin_anew(active: Side, passive: Side) -> None:
+def test_both_start_over_if_no_step_was_made(active: Side, passive: Side) -> None:
     first, second = open_both(active, passive)
     assert isinstance(first, OpenedRun)
     assert first == second
@@ -177,16 +177,16 @@ def test_where_nothing_was_learnt_both_begin_anew(active: Side, passive: Side) -
         (resuming(3), replace(resuming(3), union=bytes(32)), "alignments are of different runs"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_on_both_sides(
+def test_incompatible_runs_are_refused_on_both_sides(
     active: Side, passive: Side, says: str
 ) -> None:
-    """Rather than begin anew in silence, and delete what one of them has."""
+    """Starting over silently would delete the checkpoints of one of them."""
     for outcome in open_both(active, passive):
         assert isinstance(outcome, ConfigurationError)
         assert says in str(outcome)
 
 
-# --- bad peers ---
+# --- misbehaving peers ---
 
 
 def on(kind: type[Message], change: Callable[[Any], Iterable[Message]]) -> Tamper:
@@ -213,7 +213,7 @@ BAD: dict[str, tuple[Tamper, str]] = {
 
 @pytest.mark.parametrize("bad_is_active", [True, False], ids=["active", "passive"])
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_peer_opens_nothing(bad: str, *, bad_is_active: bool) -> None:
+def test_a_misbehaving_peer_is_refused(bad: str, *, bad_is_active: bool) -> None:
     tamper, says = BAD[bad]
     ours, theirs = linked_pair(grace=0.05)
     honest = theirs if bad_is_active else ours
@@ -235,7 +235,7 @@ def test_a_bad_peer_opens_nothing(bad: str, *, bad_is_active: bool) -> None:
         assert says in str(outcome)
 
 
-def test_a_peer_with_another_union_opens_nothing() -> None:
+def test_a_peer_with_another_union_is_refused() -> None:
     ours, theirs = linked_pair(grace=0.05)
     lie = on(TrainingOpening, lambda m: [replace(m, union_sha256=bytes(32))])
     outcome, _ = open_both(Side(), Side(), (ours, TamperingLink(theirs, lie)))

@@ -1,6 +1,6 @@
-"""The central check: with full overlap and nothing synthetic, split training is plain training.
+"""The central check: with full overlap and no synthetic data, split training is plain training.
 
-And with several processes on either side, whatever is synthetic, it is that of one on each.
+With several processes per party it equals training with one process each, whatever is synthetic.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def settings(**changes: object) -> SimulationSettings:
 
 
 def plain(world: World, how: SimulationSettings, active: Trained, passive: Trained) -> list[float]:
-    """The whole model in one loop; ends with its weights compared to the two halves'."""
+    """Train the whole model in one loop, and compare its weights with those of the two halves."""
     agreement = how.agreement
     own = world.own_features
     bottom = make_bottom(
@@ -131,7 +131,7 @@ def test_split_training_is_plain_training(own: bool, masking: bool, micro_batch:
 
 
 def test_one_block_per_batch_is_exact() -> None:
-    """The same operations on the same numbers in the same order: not even a bit differs."""
+    """The same operations on the same values in the same order give bitwise the same result."""
     world, everyone = make_world(own=False), np.arange(ROWS)
     how = settings(masking=False, calibration="none", epochs=2)
     active, passive = simulate(world, Holdings(everyone, everyone), None, how)
@@ -154,7 +154,7 @@ def test_several_classes() -> None:
 def train_with(
     processes: dict[RoleName, int], how: SimulationSettings, *, own: bool
 ) -> tuple[Trained, Trained]:
-    """With people whom one party or the other lacks, and a test table."""
+    """Train with people that one of the parties lacks, and with a test table."""
     world, test = make_world(own=own), make_world(own=own, seed=1)
     make_setup = simulation._setup
 
@@ -166,7 +166,7 @@ def train_with(
         return simulate(world, Holdings(np.arange(400), np.arange(200, ROWS)), test, how)
 
 
-def assert_alike(several: tuple[Trained, Trained], one: tuple[Trained, Trained]) -> None:
+def assert_close(several: tuple[Trained, Trained], one: tuple[Trained, Trained]) -> None:
     histories = several[0].run.history, one[0].run.history
     assert len(histories[1].losses) >= 30
     np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-5)
@@ -179,15 +179,15 @@ def assert_alike(several: tuple[Trained, Trained], one: tuple[Trained, Trained])
             torch.testing.assert_close(tensor, expected_state[name], rtol=1e-3, atol=1e-5)
 
 
-def test_several_processes_on_both_sides_train_as_one_on_each() -> None:
-    """Masked, with a prior, sparse tables, noise and averaged weights; and the same twice."""
+def test_several_processes_per_party_train_like_one() -> None:
+    """With masking, a prior, sparse tables, noise and averaged weights, and reproducibly."""
     how = replace(
-        # Many rows a part: noise of the shape of a few is a matter of their last bits.
+        # Large micro-batches: the noise of a few rows would depend on their last bits.
         settings(batch_size=100, micro_batch=70, embedding_noise=0.3, averaging=True),
         model=Model(hidden=[24, 16], tower=[8], embedding_updates="sparse"),
     )
     several, again = (train_with({"active": 2, "passive": 2}, how, own=True) for _ in range(2))
-    assert_alike(several, train_with({}, how, own=True))
+    assert_close(several, train_with({}, how, own=True))
     for first, second in zip(several, again, strict=True):
         assert first.run.history.losses == second.run.history.losses
         assert first.run.history.epochs == second.run.history.epochs
@@ -195,12 +195,12 @@ def test_several_processes_on_both_sides_train_as_one_on_each() -> None:
         assert all(torch.equal(each, tensors[name]) for name, each in first.half.state()[0].items())
 
 
-def test_strategies_see_the_rows_of_all_processes() -> None:
-    """They look at the whole batch: its nearest rows, its longest embedding."""
+def test_strategies_use_the_rows_of_all_processes() -> None:
+    """Some need the whole batch: its nearest rows, or its longest embedding."""
     how = settings(
         epochs=3,
         masking=False,
         labels={"strategy": "label-neighbors"},
         features={"strategy": "fea-gaussian"},
     )
-    assert_alike(train_with({"passive": 2}, how, own=False), train_with({}, how, own=False))
+    assert_close(train_with({"passive": 2}, how, own=False), train_with({}, how, own=False))

@@ -1,4 +1,4 @@
-"""Both halves in memory: every combination trains, nothing else is on the line, no lie passes."""
+"""Both halves in memory: every combination trains, and a misbehaving peer is detected."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def make_world(
     )
 
 
-#: The active party lacks 24 of 60, the passive party 18 others.
+#: The active party lacks 24 of 60 people, the passive party 18 others.
 HOLDINGS = Holdings(np.arange(36), np.arange(18, 60))
 
 
@@ -101,22 +101,24 @@ def settings(**agreement: object) -> SimulationSettings:
     )
 
 
-def as_it_is(link: InMemoryLink) -> Link:
+def unchanged(link: InMemoryLink) -> Link:
     return link
 
 
 @contextmanager
 def between(
-    active: Callable[[InMemoryLink], Link], passive: Callable[[InMemoryLink], Link], patience: float
+    active: Callable[[InMemoryLink], Link],
+    passive: Callable[[InMemoryLink], Link],
+    time_limit: float,
 ) -> Iterator[tuple[InMemoryLink, InMemoryLink]]:
-    """Simulations within run over these links, which fail after `patience` seconds."""
+    """Run simulations inside over these links, which fail after `time_limit` seconds."""
     links = linked_pair(grace=0.05)
 
     def give_up() -> None:
         for link in links:
             link.fail(PeerLost("no progress"))
 
-    watchdog = Timer(patience, give_up)
+    watchdog = Timer(time_limit, give_up)
     watchdog.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -133,8 +135,8 @@ def run(
     *,
     test: World | None = None,
 ) -> tuple[Trained, Trained]:
-    """A run that ends well, and soon."""
-    with between(as_it_is, as_it_is, patience=60):
+    """Run a simulation that must succeed within the time limit."""
+    with between(unchanged, unchanged, time_limit=60):
         return simulate(world or make_world(), holdings, test, how)
 
 
@@ -149,7 +151,7 @@ def are_equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) ->
 
 
 def assert_sound(active: Trained, passive: Trained) -> None:
-    """All steps were made, all numbers are finite, and both sides were told the same."""
+    """Check that all steps were made, and that both parties have the same, finite figures."""
     schedule = active.run.schedule
     assert len(active.run.history.losses) == schedule.steps
     assert all(math.isfinite(loss) for loss in active.run.history.losses)
@@ -175,10 +177,10 @@ def test_every_pair_of_strategies_trains(labels: str, features: str, *, masking:
 @pytest.mark.parametrize("labels", ["label-random-pred", "label-neighbors"])
 @pytest.mark.parametrize("features", ["fea-sampling", "fea-gaussian"])
 @pytest.mark.parametrize(("batch_size", "micro_batch"), [(256, 8), (50, 1)])
-def test_many_parts_of_a_batch_make_no_deadlock(
+def test_many_micro_batches_do_not_deadlock(
     labels: str, features: str, batch_size: int, micro_batch: int
 ) -> None:
-    """Also where one side needs the whole batch before it answers, or before it sends."""
+    """This includes strategies that need the whole batch before they answer or send."""
     how = settings(
         batch_size=batch_size,
         micro_batch=micro_batch,
@@ -214,7 +216,7 @@ def test_every_option_trains(option: str, classes: int, *, own: bool) -> None:
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("masking", [True, False], ids=["masked", "unmasked"])
-def test_own_features_train(labels: str, *, masking: bool) -> None:
+def test_own_features_of_the_active_party_train(labels: str, *, masking: bool) -> None:
     how = settings(labels={"strategy": labels}, masking=masking)
     world, test = make_world(own=True), make_world(own=True, seed=1)
     assert_sound(*run(how, world, test=test))
@@ -230,27 +232,27 @@ def test_several_classes_train(labels: str, features: str) -> None:
 
 
 @pytest.mark.parametrize("labels", ["label-majority", "label-minority"])
-def test_one_label_for_all_is_refused_with_several_classes(labels: str) -> None:
+def test_constant_labels_are_refused_with_several_classes(labels: str) -> None:
     how = settings(classes=3, labels={"strategy": labels})
     with pytest.raises(ConfigurationError, match="label-random-pos, label-random-pred"):
         run(how, make_world(classes=3))
 
 
-def test_those_who_share_nobody_learn_nothing() -> None:
+def test_parties_without_shared_people_cannot_train() -> None:
     with pytest.raises(ConfigurationError, match="no person in common"):
         run(settings(), holdings=Holdings(np.arange(30), np.arange(30, 60)))
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "float16"])
-def test_a_run_that_diverges_ends_with_the_reason(wire_type: str) -> None:
+def test_a_run_that_diverges_reports_why(wire_type: str) -> None:
     how = replace(settings(wire_type=wire_type), optimiser=Optimiser(learning_rate=1e15))
-    with between(as_it_is, as_it_is, patience=60) as links, pytest.raises(FloristError):
+    with between(unchanged, unchanged, time_limit=60) as links, pytest.raises(FloristError):
         simulate(make_world(), HOLDINGS, None, how)
     (reason,) = [str(link.failure) for link in links if isinstance(link.failure, Diverged)]
     assert "learning_rate" in reason
 
 
-# --- the same again ---
+# --- reproducibility ---
 
 
 @pytest.mark.parametrize(("labels", "features"), [*zip(LABELS, FEATURES * 2, strict=False)])
@@ -269,8 +271,8 @@ def test_the_same_seed_gives_the_same_run(labels: str, features: str) -> None:
 
 
 @pytest.mark.parametrize("labels", ["label-random-pred", "label-majority"])
-def test_the_size_of_the_parts_makes_no_difference(labels: str) -> None:
-    """But for rounding, and for noise, which each part has of its own."""
+def test_the_size_of_micro_batches_makes_no_difference(labels: str) -> None:
+    """Only rounding differs, and noise, which each micro-batch has its own."""
     losses = [
         run(settings(micro_batch=size, embedding_noise=0.0, labels={"strategy": labels}))[
             0
@@ -281,7 +283,7 @@ def test_the_size_of_the_parts_makes_no_difference(labels: str) -> None:
         np.testing.assert_allclose(other, losses[0], rtol=1e-4)
 
 
-def test_a_test_table_changes_no_weight() -> None:
+def test_a_test_table_does_not_change_the_weights() -> None:
     without, tested = run(settings()), run(settings(), test=make_world(seed=1))
     for one, other in zip(without, tested, strict=True):
         assert are_equal(weights(one), weights(other))
@@ -289,12 +291,12 @@ def test_a_test_table_changes_no_weight() -> None:
         assert all(0 <= (figures.auc or -1) <= 1 for figures in other.run.history.epochs)
 
 
-# --- what each half learns from ---
+# --- which rows each half learns from ---
 
 
 @dataclass(frozen=True)
 class FirstStep:
-    """Both halves after one step over everybody, and the gradients that were sent."""
+    """Both halves after one step over all people, and the gradients that were sent."""
 
     active: dict[str, torch.Tensor]
     passive: dict[str, torch.Tensor]
@@ -310,10 +312,10 @@ def first_step(labels: str = "label-majority", **agreement: object) -> FirstStep
         labels={"strategy": labels},
         **agreement,
     )
-    # Adam's first step is nearly the sign of the gradient alone.
+    # Not Adam, whose first step depends almost only on the sign of the gradient.
     plain = replace(how, optimiser=Optimiser(name="sgd", learning_rate=0.1))
     link = RecordedLink()
-    with between(link.record, as_it_is, patience=60):
+    with between(link.record, unchanged, time_limit=60):
         active, passive = simulate(make_world(), HOLDINGS, None, plain)
     (gradients,) = link.messages(GradientBlock)
     return FirstStep(weights(active), weights(passive), bytes(gradients.values))
@@ -321,10 +323,10 @@ def first_step(labels: str = "label-majority", **agreement: object) -> FirstStep
 
 @pytest.mark.parametrize("calibration", ["none", "train"])
 @pytest.mark.parametrize("masking", [True, False])
-def test_synthetic_labels_move_the_top_model_only_without_masking(
+def test_only_without_masking_the_top_model_learns_from_synthetic_labels(
     calibration: str, *, masking: bool
 ) -> None:
-    """They are in the gradients that are sent in any case."""
+    """The gradients that are sent contain them in either case."""
     majority, minority = (
         first_step(labels, masking=masking, calibration=calibration)
         for labels in ("label-majority", "label-minority")
@@ -335,10 +337,10 @@ def test_synthetic_labels_move_the_top_model_only_without_masking(
 
 
 @pytest.mark.parametrize("masking", [True, False])
-def test_stand_ins_move_the_bottom_model_only_without_masking(
+def test_only_without_masking_the_bottom_model_learns_from_stand_ins(
     monkeypatch: pytest.MonkeyPatch, *, masking: bool
 ) -> None:
-    """The gradients of real rows do not depend on other rows; those of stand-ins are left out."""
+    """Gradients of real rows do not depend on other rows; those of stand-ins are ignored."""
     steps = []
     for row in (0, 1):
         monkeypatch.setattr(FeaSampling, "donors", lambda _, ranks, __, row=row: 0 * ranks + row)
@@ -348,12 +350,12 @@ def test_stand_ins_move_the_bottom_model_only_without_masking(
     assert not are_equal(steps[0].active, steps[1].active)
 
 
-# --- what is on the line ---
+# --- messages ---
 
 
 @dataclass
 class RecordedLink:
-    """The active party's end, recorded once it is given to `between`."""
+    """The active party's end of the link, recorded once it is passed to `between`."""
 
     link: RecordingLink | None = None
 
@@ -367,7 +369,7 @@ class RecordedLink:
 
     @property
     def sizes(self) -> list[tuple[object, ...]]:
-        """Of all that was sent, then of all that was received: channel, type, bytes."""
+        """Return channel, type and bytes of all messages: first those sent, then those received."""
         assert self.link is not None
         return [
             (direction, r.channel, type(r.message), len(encode(r.message)))  # type: ignore[arg-type]
@@ -379,13 +381,13 @@ class RecordedLink:
 
 def recorded_run(holdings: Holdings, **agreement: object) -> RecordedLink:
     link = RecordedLink()
-    with between(link.record, as_it_is, patience=60):
+    with between(link.record, unchanged, time_limit=60):
         simulate(make_world(), holdings, make_world(seed=1), settings(**agreement))
     return link
 
 
-def test_messages_are_those_of_the_protocol_in_their_numbers() -> None:
-    """Per epoch batches of 24, 24 and 12 rows, and a test table of 60; parts of 8, or 4."""
+def test_number_of_messages_of_each_type() -> None:
+    """An epoch has batches of 24, 24 and 12 rows and a test table of 60, in blocks of 8 or 4."""
     counts = Counter(kind for _, _, kind, _ in recorded_run(HOLDINGS).sizes)
     assert counts == {
         TrainingOpening: 2,
@@ -401,8 +403,8 @@ def test_messages_are_those_of_the_protocol_in_their_numbers() -> None:
     ("labels", "features"),
     [("label-random-pred", "fea-sampling"), ("label-neighbors", "fea-random")],
 )
-def test_sizes_do_not_depend_on_who_is_shared(labels: str, features: str) -> None:
-    """Other people in common, of the same numbers: not a byte more or less, nor elsewhere."""
+def test_message_sizes_do_not_depend_on_who_is_shared(labels: str, features: str) -> None:
+    """With other people shared but the same counts, all messages have the same sizes."""
     strategies = {"labels": {"strategy": labels}, "features": {"strategy": features}}
     others = Holdings(np.arange(12, 48), np.r_[0:12, 20:38, 48:60])
     assert [len(rows) for rows in (others.active, others.passive, others.shared.active)] == [
@@ -412,7 +414,7 @@ def test_sizes_do_not_depend_on_who_is_shared(labels: str, features: str) -> Non
     assert recorded_run(others, **strategies).sizes == expected
 
 
-# --- bad peers ---
+# --- misbehaving peers ---
 
 
 def with_first_value(number: float) -> Callable[[Any], list[Message]]:
@@ -421,7 +423,7 @@ def with_first_value(number: float) -> Callable[[Any], list[Message]]:
 
 
 def at_step(block: Block, step: int) -> list[Message]:
-    """The block with another number of its step or, for a block of the test table, its epoch."""
+    """Change the step of a block or, for a block of the test table, its epoch."""
     if isinstance(block, messages.TestEmbeddingBlock):
         return [replace(block, epoch=step)]
     return [replace(block, step=step)]
@@ -434,7 +436,7 @@ def as_the_other_kind(block: Block) -> list[Message]:
     return [kind(block.step, block.start, block.values)]
 
 
-#: What a bad peer sends instead of a block, and a word of the error that it must cause.
+#: What a misbehaving peer sends instead of a block, and part of the error that it must cause.
 BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "of-another-step": (lambda b: at_step(b, 1), ", instead of "),
     "of-a-far-step": (lambda b: at_step(b, 2**31), ", instead of "),
@@ -449,7 +451,7 @@ BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "repeated": (lambda b: [b, b], ", instead of "),
     "omitted": (lambda _: [], ", instead of "),
     "of-the-other-kind": (as_the_other_kind, "was expected"),
-    "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
+    "a-goodbye": (lambda _: [Goodbye()], "Goodbye"),
 }
 BAD_SUMMARIES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "of-another-epoch": (lambda s: [replace(s, epoch=s.epoch + 1)], "not for epoch 0"),
@@ -457,20 +459,20 @@ BAD_SUMMARIES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "with-an-infinite-figure": (lambda s: [replace(s, ace=math.inf)], "NaN or infinity"),
     "without-a-test": (lambda s: [EpochSummary(s.epoch, s.loss)], "not for epoch 0"),
     "repeated": (lambda s: [s, s], "EpochSummary"),
-    "a-farewell": (lambda _: [Goodbye()], "Goodbye"),
+    "a-goodbye": (lambda _: [Goodbye()], "Goodbye"),
 }
 
 
 def outcome_of_honest_party(
-    tamper: Tamper, *, bad_is_active: bool, patience: float = 30.0
+    tamper: Tamper, *, bad_is_active: bool, time_limit: float = 30.0
 ) -> FloristError | None:
-    """How a run with a tampering party ends for the other; None if it ended well."""
+    """Return how a run with a tampering party ends for the other; None if it succeeds."""
 
     def tampering(link: InMemoryLink) -> Link:
         return TamperingLink(link, tamper)
 
-    ends = (tampering, as_it_is) if bad_is_active else (as_it_is, tampering)
-    with between(*ends, patience=patience) as links, suppress(FloristError):
+    ends = (tampering, unchanged) if bad_is_active else (unchanged, tampering)
+    with between(*ends, time_limit=time_limit) as links, suppress(FloristError):
         simulate(make_world(), HOLDINGS, make_world(seed=1), settings(embedding_noise=0.0))
     return links[int(bad_is_active)].failure
 
@@ -478,7 +480,7 @@ def outcome_of_honest_party(
 def on_block(
     kind: type[Block], change: Callable[[Any], list[Message]], step: int, start: int
 ) -> Tamper:
-    """Changes the block of that type, step (or epoch, for the test table) and first row."""
+    """Change the block with this type, step (or epoch, for the test table) and first row."""
 
     def tamper(message: Message) -> list[Message]:
         if not isinstance(message, kind) or message.start != start:
@@ -501,7 +503,7 @@ def on_block(
     ids=["first-embeddings", "embeddings", "test-embeddings", "first-gradients", "gradients"],
 )
 @pytest.mark.parametrize("bad", BAD_BLOCKS)
-def test_a_bad_block_is_named_and_ends_the_run(
+def test_a_bad_block_is_reported_and_ends_the_run(
     bad: str, kind: type[Block], step: int, start: int
 ) -> None:
     change, says = BAD_BLOCKS[bad]
@@ -512,7 +514,7 @@ def test_a_bad_block_is_named_and_ends_the_run(
 
 
 @pytest.mark.parametrize("bad", BAD_SUMMARIES)
-def test_a_bad_summary_is_named_and_ends_the_run(bad: str) -> None:
+def test_a_bad_summary_is_reported_and_ends_the_run(bad: str) -> None:
     change, says = BAD_SUMMARIES[bad]
     outcome = outcome_of_honest_party(
         lambda m: change(m) if isinstance(m, EpochSummary) and m.epoch == 0 else [m],
@@ -523,23 +525,23 @@ def test_a_bad_summary_is_named_and_ends_the_run(bad: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
-def test_a_last_block_that_does_not_come_is_a_stall(
+def test_a_missing_last_block_ends_with_a_timeout(
     kind: type[Block],
 ) -> None:
-    """Both wait; the session's patience ends that."""
+    """Both parties wait until the session times out."""
     tamper = on_block(kind, lambda _: [], step=1, start=20)
-    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock, patience=1.0)
+    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock, time_limit=1.0)
     assert isinstance(outcome, PeerLost)
 
 
-def test_a_summary_that_does_not_come_is_a_stall() -> None:
+def test_a_missing_summary_ends_with_a_timeout() -> None:
     outcome = outcome_of_honest_party(
-        lambda m: [] if isinstance(m, EpochSummary) else [m], bad_is_active=True, patience=1.0
+        lambda m: [] if isinstance(m, EpochSummary) else [m], bad_is_active=True, time_limit=1.0
     )
     assert isinstance(outcome, PeerLost)
 
 
-def test_an_honest_run_passes_through_the_same_link() -> None:
+def test_an_honest_run_succeeds_over_the_same_link() -> None:
     for bad_is_active in (True, False):
         outcome = outcome_of_honest_party(lambda m: [m], bad_is_active=bad_is_active)
         assert outcome is None

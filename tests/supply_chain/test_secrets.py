@@ -1,4 +1,4 @@
-"""Secrets are their owner's alone: on disk, and in what is printed."""
+"""Secrets are readable only by their owner, and never printed."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-#: How a value that must not be shown is called.
+#: Names of fields that must not be shown.
 SECRET = re.compile(
     r"secret|seed|password|passphrase|sealed|exponent|nonce|(^|_)(key|token|draw)s?$"
 )
-#: Called so, and no secret: files by their paths, a peer's public words, or with a repr of its own.
+#: Fields with such names that are not secret: paths, public values, or types with their own repr.
 SHOWN = {
     ("AuthorityFiles", "key"),  # a path
     ("PartyFiles", "key"),
     ("Credentials", "key"),
-    ("Excess", "key"),  # of a setting
-    ("NonceReveal", "nonce"),  # said to be known
+    ("Excess", "key"),  # of a configuration
+    ("NonceReveal", "nonce"),  # public by then
     ("UnionTerms", "nonce"),
     ("UnionBranches", "nonce"),
-    ("UnionOpening", "token"),  # names a union
+    ("UnionOpening", "token"),  # identifies a union
 }
-#: Types that hide what they hold.
+#: Types whose repr hides their value.
 HIDING = {"Keys", "SecretDraws", "SecretsInMemory"}
 
 
@@ -54,7 +54,7 @@ def data_classes() -> Iterator[type]:
             )
 
 
-def test_no_repr_shows_what_is_called_a_secret() -> None:
+def test_no_repr_shows_a_secret() -> None:
     classes = list(data_classes())
     assert len(classes) > 80
     exposed = {
@@ -67,7 +67,7 @@ def test_no_repr_shows_what_is_called_a_secret() -> None:
     assert exposed - SHOWN == set()
 
 
-def test_messages_hide_the_keys_in_them() -> None:
+def test_messages_hide_their_keys() -> None:
     key = b"\x8f" * 32
     opening = UnionOpening(b"", (Step.SECOND_ROUND,), 3, key)
     shown = (
@@ -79,7 +79,7 @@ def test_messages_hide_the_keys_in_them() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620])
-def test_the_key_of_an_authority_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
+def test_an_authority_key_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
     trust = Trust.create(tmp_path / "authority")
     trust.files.key.chmod(mode)
     with pytest.raises(ConfigurationError, match=r"authority\.key: others can .*chmod 600"):

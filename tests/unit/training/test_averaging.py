@@ -1,4 +1,4 @@
-"""The mean of the weights."""
+"""The average of the weights: its formula, applying it, and resuming."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from florist.common.training.averaging import DECAY, WeightAverage
 
 
 def models(steps: int) -> list[torch.Tensor]:
-    """The weights after each step of some run."""
+    """Return the weights after each step of a run."""
     generator = torch.Generator().manual_seed(steps)
     return [torch.randn(3, 2, generator=generator) for _ in range(steps)]
 
@@ -23,8 +23,8 @@ def averaged(model: nn.Linear, along: list[torch.Tensor]) -> WeightAverage:
     return average
 
 
-def slow_mean(along: list[torch.Tensor]) -> torch.Tensor:
-    """Step `i` counts in proportion to its share, times what later shares leave of it."""
+def reference_mean(along: list[torch.Tensor]) -> torch.Tensor:
+    """Weight step `i` by its share, times what the later shares leave of it."""
     total = torch.zeros(3, 2)
     for i, weights in enumerate(along, 1):
         left = 1.0
@@ -35,41 +35,41 @@ def slow_mean(along: list[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 60])
-def test_the_mean_is_the_slow_one(steps: int) -> None:
+def test_the_average_equals_the_reference(steps: int) -> None:
     model, along = nn.Linear(2, 3), models(steps)
     averaged(model, along).apply()
-    torch.testing.assert_close(model.weight.data, slow_mean(along))
+    torch.testing.assert_close(model.weight.data, reference_mean(along))
 
 
-def test_shares_add_up_to_one() -> None:
+def test_weights_of_the_steps_sum_to_one() -> None:
     model = nn.Linear(2, 3)
     averaged(model, [torch.full((3, 2), 5.0)] * 40).apply()
     torch.testing.assert_close(model.weight.data, torch.full((3, 2), 5.0))
 
 
-def test_most_of_it_is_the_last_tenth() -> None:
+def test_the_last_tenth_of_the_steps_dominates() -> None:
     model = nn.Linear(2, 3)
     along = [torch.zeros(3, 2)] * 900 + [torch.ones(3, 2)] * 100
     averaged(model, along).apply()
     assert 0.55 < float(model.weight.data[0, 0]) < 0.75
 
 
-def test_own_weights_come_back_after_use() -> None:
+def test_own_weights_are_restored_after_use() -> None:
     model, along = nn.Linear(2, 3), models(9)
     average = averaged(model, along)
     with average.applied():
-        torch.testing.assert_close(model.weight.data, slow_mean(along))
+        torch.testing.assert_close(model.weight.data, reference_mean(along))
     assert torch.equal(model.weight.data, along[-1])
 
 
-def test_own_weights_come_back_after_a_failure() -> None:
+def test_own_weights_are_restored_after_an_error() -> None:
     model, along = nn.Linear(2, 3), models(9)
     with pytest.raises(ZeroDivisionError), averaged(model, along).applied():
         raise ZeroDivisionError
     assert torch.equal(model.weight.data, along[-1])
 
 
-def test_a_resumed_mean_is_the_same_to_the_last_bit() -> None:
+def test_a_resumed_average_is_bitwise_the_same() -> None:
     along = models(30)
     model, whole = nn.Linear(2, 3), nn.Linear(2, 3)
     averaged(whole, along).apply()
@@ -96,7 +96,7 @@ def test_off_changes_nothing() -> None:
     assert torch.equal(model.weight.data, before + 1)
 
 
-def test_before_the_first_step_the_weights_stay() -> None:
+def test_without_a_step_the_weights_do_not_change() -> None:
     model = nn.Linear(2, 3)
     average = WeightAverage(model, on=True)
     model.weight.data += 1

@@ -1,4 +1,4 @@
-"""Checkpoints come back as they were, and a store outlives being killed at any moment."""
+"""Checkpoints load as saved, and a store survives being killed at any moment."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def manifest_file(store: CheckpointStore, step: int) -> Path:
     return store.directory / f"step-{step:09d}.json"
 
 
-# --- there and back ---
+# --- saving and loading ---
 
 
-def test_tensors_of_every_kind_come_back_as_they_were(store: CheckpointStore) -> None:
+def test_tensors_of_every_kind_load_as_saved(store: CheckpointStore) -> None:
     shared = torch.rand(6, 4)
     tensors = {
         "float": torch.randn(3, 5),
@@ -77,10 +77,10 @@ def test_tensors_of_every_kind_come_back_as_they_were(store: CheckpointStore) ->
         assert there.dtype == value.dtype
         assert there.shape == value.shape
         torch.testing.assert_close(there, value.detach(), rtol=0, atol=0, equal_nan=True)
-    loaded.tensors["float"].add_(1)  # they can be trained on
+    loaded.tensors["float"].add_(1)  # they are writable
 
 
-def test_facts_come_back_as_they_were(store: CheckpointStore) -> None:
+def test_facts_load_as_saved(store: CheckpointStore) -> None:
     facts = {
         "seed": 2**255 + 1,
         "losses": [0.1, 1 / 3, 5e-324, 1.7976931348623157e308],
@@ -92,14 +92,14 @@ def test_facts_come_back_as_they_were(store: CheckpointStore) -> None:
     assert store.load(0).tensors == {}
 
 
-def test_facts_with_other_than_texts_as_keys_or_tuples_become_json(store: CheckpointStore) -> None:
+def test_tuples_and_integer_keys_in_facts_become_json(store: CheckpointStore) -> None:
     facts: dict[str, Any] = {"epochs": {10: "a", 9: "b"}, "pair": (1, 2)}
     store.save(Checkpoint(1, {}, facts))
     assert store.load(1).facts == {"epochs": {"10": "a", "9": "b"}, "pair": [1, 2]}
 
 
 @pytest.mark.parametrize("fact", [float("nan"), b"bytes", torch.tensor(1)])
-def test_facts_that_are_not_json_are_refused_before_anything_is_written(
+def test_facts_that_are_not_json_are_refused_before_writing(
     store: CheckpointStore, fact: object
 ) -> None:
     with pytest.raises((TypeError, ValueError)):
@@ -107,11 +107,11 @@ def test_facts_that_are_not_json_are_refused_before_anything_is_written(
     assert store.steps() == []
 
 
-def test_a_repr_shows_no_secrets() -> None:
+def test_the_repr_shows_no_secrets() -> None:
     assert repr(checkpoint(3, seed="secret")) == "Checkpoint(step=3)"
 
 
-def test_owners_keep_their_tensors_apart(store: CheckpointStore) -> None:
+def test_model_and_optimiser_load_their_own_tensors(store: CheckpointStore) -> None:
     model = BottomModel(
         numeric=2, cardinalities=[5], embedding_width=2, layers=[4], sparse=True, seed=0
     )
@@ -129,7 +129,7 @@ def test_owners_keep_their_tensors_apart(store: CheckpointStore) -> None:
         assert torch.equal(value, moments[name])
 
 
-def test_only_the_owner_can_read_it(store: CheckpointStore) -> None:
+def test_only_the_owner_has_access(store: CheckpointStore) -> None:
     store.directory.mkdir(mode=0o755)
     old = os.umask(0)
     try:
@@ -141,7 +141,7 @@ def test_only_the_owner_can_read_it(store: CheckpointStore) -> None:
     assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
 
 
-# --- which ones are there ---
+# --- listing and pruning ---
 
 
 def test_an_empty_store(store: CheckpointStore) -> None:
@@ -151,7 +151,7 @@ def test_an_empty_store(store: CheckpointStore) -> None:
         store.load(4)
 
 
-def test_the_newest_are_kept(store: CheckpointStore) -> None:
+def test_the_newest_checkpoints_are_kept(store: CheckpointStore) -> None:
     for step in (1, 2, 1000, 10**9, 10**10):
         store.save(checkpoint(step))
     assert store.steps() == [1000, 10**9, 10**10]
@@ -163,7 +163,7 @@ def test_the_newest_are_kept(store: CheckpointStore) -> None:
         CheckpointStore(store.directory, keep=0)
 
 
-def test_a_step_saved_again_takes_the_place_of_the_first(store: CheckpointStore) -> None:
+def test_saving_a_step_again_replaces_its_checkpoint(store: CheckpointStore) -> None:
     store.save(checkpoint(1, run=1))
     store.save(Checkpoint(1, {"weights": torch.zeros(9)}, {"run": 2}))
     assert store.load(1).facts == {"run": 2}
@@ -171,7 +171,7 @@ def test_a_step_saved_again_takes_the_place_of_the_first(store: CheckpointStore)
     assert len(names(store)) == 2
 
 
-def test_a_run_that_went_back_makes_later_ones_anew(store: CheckpointStore) -> None:
+def test_saving_an_earlier_step_deletes_later_checkpoints(store: CheckpointStore) -> None:
     for step in (10, 20, 30):
         store.save(checkpoint(step))
     store.save(checkpoint(15))
@@ -179,7 +179,7 @@ def test_a_run_that_went_back_makes_later_ones_anew(store: CheckpointStore) -> N
     assert len(names(store)) == 4
 
 
-def test_all_can_be_cleared(store: CheckpointStore) -> None:
+def test_clear_deletes_all_checkpoints(store: CheckpointStore) -> None:
     store.clear()
     store.save(checkpoint(1))
     store.save(checkpoint(2))
@@ -188,7 +188,7 @@ def test_all_can_be_cleared(store: CheckpointStore) -> None:
     assert names(store) == []
 
 
-def test_foreign_files_are_left_alone(store: CheckpointStore) -> None:
+def test_unrelated_files_are_not_touched(store: CheckpointStore) -> None:
     store.save(checkpoint(1))
     for name in ("notes.txt", "step-1.json", "step-000000001.json.orig", "model.safetensors"):
         (store.directory / name).write_text("{}")
@@ -200,7 +200,7 @@ def test_foreign_files_are_left_alone(store: CheckpointStore) -> None:
 # --- damage ---
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -230,11 +230,11 @@ def change_fact(path: Path) -> None:
         (manifest_file, lambda path: path.write_text("[1]")),
         (manifest_file, lambda path: path.write_text('{"format": 1}')),
         (manifest_file, lambda path: path.write_bytes(b"\xff")),
-        (tensor_file, cut),
+        (tensor_file, truncate),
         (tensor_file, Path.unlink),
     ],
 )
-def test_what_is_damaged_is_not_listed_and_not_loaded(
+def test_a_damaged_checkpoint_is_neither_listed_nor_loaded(
     store: CheckpointStore,
     which: Callable[[CheckpointStore, int], Path],
     damage: Callable[[Path], object],
@@ -249,7 +249,7 @@ def test_what_is_damaged_is_not_listed_and_not_loaded(
         store.load(1)
 
 
-def test_a_damaged_one_does_not_push_out_a_good_one(store: CheckpointStore) -> None:
+def test_pruning_keeps_the_newest_loadable_checkpoint(store: CheckpointStore) -> None:
     for step in (1, 2, 3):
         store.save(checkpoint(step))
     flip(tensor_file(store, 3))
@@ -262,14 +262,14 @@ def test_a_damaged_one_does_not_push_out_a_good_one(store: CheckpointStore) -> N
     assert last.load(3).facts == {"at": 3}
 
 
-def test_pruning_spares_tensors_whose_manifest_is_damaged(store: CheckpointStore) -> None:
+def test_pruning_keeps_tensors_whose_manifest_is_damaged(store: CheckpointStore) -> None:
     store.save(checkpoint(1))
     manifest_file(store, 1).write_text("")
     store.prune()
     assert tensor_file(store, 1).exists()
 
 
-def test_a_later_format_is_told_and_nothing_is_deleted(store: CheckpointStore) -> None:
+def test_a_newer_format_is_reported_and_nothing_is_deleted(store: CheckpointStore) -> None:
     store.save(checkpoint(1))
     path = manifest_file(store, 1)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT + 1}))
@@ -280,15 +280,15 @@ def test_a_later_format_is_told_and_nothing_is_deleted(store: CheckpointStore) -
     assert names(store) == before
 
 
-# --- killed or failing in the middle ---
+# --- killed or failing during a save ---
 
 
 class Killed(BaseException):
-    """What no handler catches."""
+    """An exception that no handler catches."""
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, call: int, error: BaseException) -> None:
-    """Raise at the given one of the calls that change the disk."""
+    """Raise `error` in the given call of those that change the disk."""
     count = 0
 
     def counted(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -316,10 +316,10 @@ def die_at(monkeypatch: pytest.MonkeyPatch, call: int, error: BaseException) -> 
 
 @pytest.mark.parametrize("call", range(1, 19))
 @pytest.mark.parametrize("step", [2, 3])
-def test_death_at_any_call_leaves_a_whole_store(
+def test_being_killed_in_any_call_leaves_a_consistent_store(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, step: int, call: int
 ) -> None:
-    """Saving the same step once more, or the next one, with an old one to delete."""
+    """Save the same step again, or the next one, with an old one to delete."""
     store = CheckpointStore(store.directory, keep=1)
     store.save(checkpoint(2, run=1))
     with monkeypatch.context() as patch:
@@ -341,7 +341,7 @@ def test_death_at_any_call_leaves_a_whole_store(
 
 
 @pytest.mark.parametrize("call", range(1, 12))
-def test_a_full_disk_is_told_and_leaves_the_old_one_alone(
+def test_a_full_disk_is_reported_and_keeps_the_old_checkpoint(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     store.save(checkpoint(1))
@@ -354,8 +354,8 @@ def test_a_full_disk_is_told_and_leaves_the_old_one_alone(
     assert store.load(1).facts == {"at": 1}
 
 
-#: Saves without end, from the last step on; killed over and over again by its parent, which then
-#: looks at what is there. `fork` before any thread is there, so that torch is imported only once.
+#: The child saves in an endless loop; the parent kills it repeatedly and checks the store. It forks
+#: before any thread exists, so that torch is imported only once.
 KILLED_AT_RANDOM = """
 import os, random, signal, sys, time
 from pathlib import Path
@@ -369,7 +369,7 @@ def made(step):
     return Checkpoint(step, {"weights": torch.full((20000,), float(step))}, {"at": step})
 
 store.save(made(0))
-reached, patience = 0, 0.02  # a slow machine gets more time
+reached, delay = 0, 0.02  # a slow machine gets more time
 for _ in range(60):
     child = os.fork()
     if child == 0:
@@ -377,7 +377,7 @@ for _ in range(60):
         while True:
             store.save(made(step))
             step += 1
-    time.sleep(random.uniform(0, patience))
+    time.sleep(random.uniform(0, delay))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     steps = store.steps()
@@ -386,7 +386,7 @@ for _ in range(60):
         loaded = store.load(step)
         assert loaded.facts == {"at": step}
         assert torch.equal(loaded.tensors["weights"], made(step).tensors["weights"])
-    patience *= 1.0 if steps[-1] > reached else 1.1
+    delay *= 1.0 if steps[-1] > reached else 1.1
     reached = steps[-1]
 assert reached > 0
 store.save(made(reached + 1))
@@ -401,7 +401,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_what_the_tensor_library_reports_is_told(
+def test_errors_of_the_tensor_library_are_reported(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_module, "write_tensors", fail_as_safetensors)
@@ -414,7 +414,7 @@ def fail_as_safetensors(*_: object) -> NoReturn:
     raise SafetensorError("full")
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written: Not a directory"):
         CheckpointStore(tmp_path / "file" / "checkpoints", keep=1).save(checkpoint(1))

@@ -1,4 +1,4 @@
-"""What answers first and learns later ends where what learns at once does, to the last bit."""
+"""Deferred weight gradients give bitwise the same result as immediate ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make(*, own_features: bool, updates: str, classes: int) -> LocalCompute:
 def run(
     compute: LocalCompute | DeferredWeightCompute, *, own_features: bool, masking: bool
 ) -> list[torch.Tensor]:
-    """All that comes out of a few steps, and the weights at last."""
+    """Run a few steps; return all outputs and gradients, and the final weights."""
     generator = torch.Generator().manual_seed(2)
     seen: list[torch.Tensor] = []
     for parts in STEPS:
@@ -48,16 +48,16 @@ def run(
                 ]
                 own.append(torch.stack(columns, 1))
             first = torch.randn(rows, 16, generator=generator).requires_grad_()
-            taken = compute.forward(first, *own)
+            model_pass = compute.forward(first, *own)
             gradients = tuple(
-                torch.randn(each.shape, generator=generator) for each in taken.outputs
+                torch.randn(each.shape, generator=generator) for each in model_pass.outputs
             )
             if masking:
-                seen.append(taken.input_gradient(gradients[:1]))
-                taken.backward(gradients)
+                seen.append(model_pass.input_gradient(gradients[:1]))
+                model_pass.backward(gradients)
             else:
-                seen.append(taken.backward_with_input_gradient(gradients[:1]))
-            seen += taken.outputs
+                seen.append(model_pass.backward_with_input_gradient(gradients[:1]))
+            seen += model_pass.outputs
         compute.step()
     return seen + list(compute.state()[0].values())
 
@@ -67,7 +67,7 @@ def run(
     ("own_features", "updates"), [(False, "dense"), (True, "dense"), (True, "sparse")]
 )
 @pytest.mark.parametrize("classes", [2, 4])
-def test_to_learn_later_is_to_learn_the_same(
+def test_deferred_gradients_equal_immediate_ones(
     *, masking: bool, own_features: bool, updates: str, classes: int
 ) -> None:
     results = [
@@ -83,16 +83,16 @@ def test_to_learn_later_is_to_learn_the_same(
         assert torch.equal(now, later)
 
 
-def test_it_answers_before_it_learns() -> None:
+def test_input_gradients_come_before_weight_gradients() -> None:
     local = make(own_features=False, updates="dense", classes=2)
     compute = DeferredWeightCompute(local)
     compute.zero_grad()
-    taken = compute.forward(torch.randn(4, 16, requires_grad=True))
-    assert taken.backward_with_input_gradient((torch.randn(4),)).shape == (4, 16)
+    model_pass = compute.forward(torch.randn(4, 16, requires_grad=True))
+    assert model_pass.backward_with_input_gradient((torch.randn(4),)).shape == (4, 16)
     assert all(each.grad is None for each in local.model.parameters())
 
 
-def test_a_step_that_was_broken_off_leaves_nothing() -> None:
+def test_zero_grad_drops_deferred_gradients() -> None:
     local = make(own_features=False, updates="dense", classes=2)
     before = [each.clone() for each in local.model.parameters()]
     compute = DeferredWeightCompute(local)
@@ -105,7 +105,7 @@ def test_a_step_that_was_broken_off_leaves_nothing() -> None:
     assert all(map(torch.equal, before, local.model.parameters()))
 
 
-def test_a_model_used_without_gradients_is_not_watched() -> None:
+def test_uses_without_gradients_are_not_recorded() -> None:
     local = make(own_features=False, updates="dense", classes=2)
     compute = DeferredWeightCompute(local)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Devices that are not there are refused; a deterministic run repeats to the last bit."""
+"""Unavailable devices are refused; a deterministic run is bitwise reproducible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """One without accelerators, to which a test may add some."""
+    """A machine without accelerators, to which a test may add some."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     return monkeypatch
@@ -80,7 +80,7 @@ def test_threads() -> None:
 
 @pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_deterministic_run_repeats_to_the_last_bit(
+def test_a_deterministic_run_is_bitwise_reproducible(
     monkeypatch: pytest.MonkeyPatch, *, sparse: bool
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
@@ -91,7 +91,7 @@ def test_a_deterministic_run_repeats_to_the_last_bit(
 
 
 def run(*, sparse: bool) -> dict[str, Tensor]:
-    """A few steps with many equal categories, whose gradients are sums of thousands."""
+    """Run a few steps with many equal categories, whose gradients are sums of thousands."""
     model = BottomModel(
         numeric=13,
         cardinalities=[50] * 26,

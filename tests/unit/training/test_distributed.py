@@ -1,4 +1,4 @@
-"""Several processes compute what one does, stay alike, and never outlive their party."""
+"""Several processes compute what one does, stay in sync, and never outlive their party."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CPU = torch.device("cpu")
 CARDINALITIES = [5, 40, 300]
-#: Rows of the parts of each step: also fewer than there are processes.
+#: Rows of the micro-batches of each step; some have fewer rows than there are processes.
 STEPS = [(33, 64, 31), (1,), (2, 1, 50)]
 
 
@@ -74,7 +74,7 @@ def processes(compute: DistributedCompute) -> list[int]:
 
 @dataclass
 class Draws:
-    """Inputs and gradients, the same for all who ask in the same order."""
+    """Random inputs and gradients, the same for all that draw in the same order."""
 
     settings: ReplicaSettings
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(1))
@@ -92,14 +92,14 @@ class Draws:
         return tuple(drawn)
 
     def like(self, tensors: Tensors) -> Tensors:
-        """As of a mean over the rows."""
+        """Draw gradients of a mean over the rows."""
         return tuple(
             torch.randn(each.shape, generator=self.generator) / len(each) for each in tensors
         )
 
 
 def run(compute: Compute, settings: ReplicaSettings, *, masking: bool = False) -> list[Tensor]:
-    """All that comes out of a few steps, several passes of which are under way at once."""
+    """Run a few steps with several passes in flight; return all outputs and gradients."""
     draws = Draws(settings)
     seen: list[Tensor] = []
     for parts in STEPS:
@@ -107,18 +107,18 @@ def run(compute: Compute, settings: ReplicaSettings, *, masking: bool = False) -
         passes = []
         for rows in parts:
             first, *others = draws.inputs(rows)
-            taken = compute.forward(first.requires_grad_(settings.role == "active"), *others)
-            seen += taken.outputs
-            passes.append(taken)
-        for taken in passes:
-            gradients = draws.like(taken.outputs)
+            model_pass = compute.forward(first.requires_grad_(settings.role == "active"), *others)
+            seen += model_pass.outputs
+            passes.append(model_pass)
+        for model_pass in passes:
+            gradients = draws.like(model_pass.outputs)
             if settings.role == "passive":
-                taken.backward(gradients)
+                model_pass.backward(gradients)
             elif masking:
-                seen.append(taken.input_gradient(draws.like(taken.outputs[:1])))
-                taken.backward(gradients)
+                seen.append(model_pass.input_gradient(draws.like(model_pass.outputs[:1])))
+                model_pass.backward(gradients)
             else:
-                seen.append(taken.backward_with_input_gradient(gradients))
+                seen.append(model_pass.backward_with_input_gradient(gradients))
         compute.step()
     return seen
 
@@ -159,7 +159,7 @@ def test_several_processes_compute_what_one_does(case: str) -> None:
         assert compute.digests() == digests
 
 
-def test_rows_are_shared_out_in_order() -> None:
+def test_rows_are_split_in_order() -> None:
     for rows, size in [(1, 3), (2, 3), (7, 2), (100, 7)]:
         found = shares(rows, size)
         assert [row for share in found for row in range(rows)[share]] == list(range(rows))
@@ -169,34 +169,34 @@ def test_rows_are_shared_out_in_order() -> None:
         assert lengths[0] == max(lengths)
 
 
-# --- processes end ---
+# --- processes that end ---
 
 
-@pytest.mark.parametrize(("order", "size"), [("backward", 2), ("step", 3)])
-def test_a_killed_process_is_told_at_once(order: str, size: int) -> None:
+@pytest.mark.parametrize(("operation", "size"), [("backward", 2), ("step", 3)])
+def test_a_killed_process_is_reported_at_once(operation: str, size: int) -> None:
     settings = make_settings(size=size)
     with closing(distributed(settings)) as compute:
         run(compute, settings)
         draws = Draws(settings)
         compute.zero_grad()
-        taken = compute.forward(*draws.inputs(20))
-        gradients = draws.like(taken.outputs)
+        model_pass = compute.forward(*draws.inputs(20))
+        gradients = draws.like(model_pass.outputs)
         process = processes(compute)[-1]
-        if order == "step":
-            taken.backward(gradients)
-        ends: dict[str, Callable[[], object]] = {
-            "backward": lambda: taken.backward(gradients),
+        if operation == "step":
+            model_pass.backward(gradients)
+        operations: dict[str, Callable[[], object]] = {
+            "backward": lambda: model_pass.backward(gradients),
             "step": compute.step,
         }
         os.kill(process, signal.SIGKILL)
         killed = time.monotonic()
         with pytest.raises(TrainingProcessLost, match=r"of this party ended: signal 9 \(SIGKILL\)"):
-            ends[order]()
+            operations[operation]()
         assert time.monotonic() - killed < 10
     assert not psutil.pid_exists(process)
 
 
-def test_a_process_that_hangs_is_told_in_time() -> None:
+def test_a_hanging_process_is_reported_within_the_time_limit() -> None:
     settings = make_settings(time_limit=8.0)
     with closing(distributed(settings)) as compute:
         run(compute, settings)
@@ -209,12 +209,12 @@ def test_a_process_that_hangs_is_told_in_time() -> None:
     assert not psutil.pid_exists(process)
 
 
-def test_a_process_that_cannot_start_says_why() -> None:
+def test_a_process_that_cannot_start_reports_why() -> None:
     settings = make_settings(threads=0)
     before = psutil.Process().children()
-    with closing(distributed(settings)) as compute, pytest.raises(TrainingProcessLost) as told:
+    with closing(distributed(settings)) as compute, pytest.raises(TrainingProcessLost) as raised:
         compute.forward(*Draws(settings).inputs(20))
-    assert re.search("ended: exit code 1, .*set_num_threads", str(told.value))
+    assert re.search("ended: exit code 1, .*set_num_threads", str(raised.value))
     assert set(psutil.Process().children()) <= set(before)
 
 
@@ -230,7 +230,7 @@ time.sleep(60)
 
 
 def test_processes_do_not_outlive_their_party() -> None:
-    """Whether they wait or work: here they wait, as they mostly do."""
+    """They end with the party; here they are waiting for a command, as they mostly are."""
     with subprocess.Popen(
         [sys.executable, "-c", _PARTY], stdout=subprocess.PIPE, text=True
     ) as party:

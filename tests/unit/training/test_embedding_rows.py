@@ -1,4 +1,4 @@
-"""Rows of tables of embeddings: kernels equal torch to the bit, and refuse what does not fit."""
+"""Embedding lookups: the kernels equal torch bit for bit, and refuse invalid input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def drawn(
     numeric=st.integers(0, 3),
     kind=st.sampled_from([torch.int32, torch.int64]),
 )
-def test_embeddings_and_their_gradients_are_torchs(
+def test_embeddings_and_gradients_equal_those_of_torch(
     sizes: list[int], rows: int, width: int, numeric: int, kind: torch.dtype
 ) -> None:
     table, starts, categories, numbers = drawn(sizes, rows, width, numeric)
@@ -72,7 +72,7 @@ def test_a_category_beyond_its_column_is_refused(function: object, column: int, 
         function(table, starts, categories, numbers)
 
 
-def test_categories_of_other_columns_are_refused() -> None:
+def test_the_wrong_number_of_columns_is_refused() -> None:
     table, starts, categories, numbers = drawn([3, 5], 4, 4, 2)
     with pytest.raises(ValueError, match="must have 2 columns"):
         embed(table, starts, categories[:, :1], numbers)
@@ -106,8 +106,8 @@ def test_narrow_tables_on_cpus_use_the_kernels(
     rows=st.integers(0, 50),
     width=st.integers(1, 17),
 )
-def test_sparse_gradients_are_the_dense_ones(sizes: list[int], rows: int, width: int) -> None:
-    """To the last bit, and from the kernels each row once."""
+def test_sparse_gradients_equal_dense_ones(sizes: list[int], rows: int, width: int) -> None:
+    """They are bitwise equal, and the kernels return each row once."""
     table, starts, categories, numbers = drawn(sizes, rows, width, 2)
     gradients: list[Tensor | None] = []
     for sparse in (False, True):
@@ -128,8 +128,8 @@ def test_sparse_gradients_are_the_dense_ones(sizes: list[int], rows: int, width:
         torch.testing.assert_close(sparse_gradient.to_dense(), dense)
 
 
-def test_many_rows_are_found_and_summed(native: ModuleType) -> None:
-    """So many that the index of rows is full of neighbours."""
+def test_many_distinct_rows_are_summed(native: ModuleType) -> None:
+    """There are so many rows that the hash index has long probe sequences."""
     draws = np.random.default_rng(5)
     categories = draws.integers(0, 300_000, (30_000, 2))
     rows = draws.standard_normal((30_000, 4)).astype(np.float32)
@@ -142,7 +142,7 @@ def test_many_rows_are_found_and_summed(native: ModuleType) -> None:
     assert np.array_equal(sums[:count], expected[found[:count]])
 
 
-def test_room_for_sums_is_asked_for(native: ModuleType) -> None:
+def test_missing_space_for_the_sums_is_refused(native: ModuleType) -> None:
     arguments = np.zeros((4, 2), np.int64), np.array([0, 3, 8]), 4, np.zeros((4, 8), np.float32)
     with pytest.raises(ValueError, match="too short"):
         native.sum_rows(*arguments, np.empty(7, np.int64), np.empty((8, 4), np.float32))
@@ -191,8 +191,8 @@ def test_sum_rows_adds_up_equal_rows(rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_gathered_rows_gradients_add_up_in_their_order(threads: int) -> None:
-    """To the last bit, as one by one, whatever the number of threads."""
+def test_gradients_of_gathered_rows_are_summed_in_order(threads: int) -> None:
+    """The result is bitwise that of adding one by one, with any number of threads."""
     generator = torch.Generator().manual_seed(3)
     table = nn.Embedding(50, 4)
     rows = torch.randint(50, (2000, 3), generator=generator)

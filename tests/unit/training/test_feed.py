@@ -1,4 +1,4 @@
-"""Batches come in the schedule's order, each prepared while the one before is in use."""
+"""Batches come in schedule order, each prepared while the previous one is in use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def feed_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("feed")]
 
 
-# --- who is whose ---
+# --- membership ---
 
 
 @given(st.integers(1, 60))
@@ -45,7 +45,7 @@ def test_membership_knows_the_row_of_each_own_uid_and_no_other(size: int) -> Non
 # --- the feed ---
 
 
-def test_all_steps_come_in_order_with_the_schedules_batches() -> None:
+def test_all_steps_come_in_schedule_order() -> None:
     fed = list(Feed(SCHEDULE, as_list).from_step(0))
     assert [position.step for position, _ in fed] == list(range(21))
     assert fed[8][0] == Position(epoch=1, step=8, step_in_epoch=1)
@@ -59,11 +59,11 @@ def test_any_step_can_be_the_first(first: int) -> None:
     assert list(Feed(SCHEDULE, as_list).from_step(first)) == whole[first:]
 
 
-def test_a_finished_run_has_no_batch() -> None:
+def test_a_complete_run_has_no_batch() -> None:
     assert list(Feed(SCHEDULE, as_list).from_step(21)) == []
 
 
-def test_one_batch_is_prepared_ahead_and_no_more() -> None:
+def test_exactly_one_batch_is_prepared_ahead() -> None:
     prepared = [Event() for _ in range(21)]
 
     def prepare(position: Position, ranks: npt.NDArray[np.int64]) -> int:
@@ -77,7 +77,7 @@ def test_one_batch_is_prepared_ahead_and_no_more() -> None:
         assert not any(event.is_set() for event in prepared[position.step + 2 :])
 
 
-def test_an_error_of_prepare_comes_at_its_step() -> None:
+def test_an_error_in_prepare_is_raised_at_its_step() -> None:
     def prepare(position: Position, ranks: npt.NDArray[np.int64]) -> None:
         if position.step == 3:
             raise RuntimeError("no such row")

@@ -1,4 +1,4 @@
-"""A half's state goes to disk and back: training goes on as if it had never stopped."""
+"""A half that is saved and loaded resumes as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def train(half: Half, steps: range) -> None:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 @pytest.mark.parametrize("stop", [0, 1, 4])
-def test_a_half_goes_on_to_the_last_bit(
+def test_a_resumed_half_is_bitwise_the_same(
     tmp_path: Path, name: OptimiserName, stop: int, *, sparse: bool
 ) -> None:
     undisturbed, stopped = make_half(name, sparse=sparse), make_half(name, sparse=sparse)
@@ -75,7 +75,7 @@ def test_a_half_goes_on_to_the_last_bit(
         assert torch.equal(found[key], tensor), key
 
 
-def test_groups_keep_their_names_apart() -> None:
+def test_names_of_different_groups_do_not_collide() -> None:
     extra = {"mean": torch.ones(2), "model.mean": torch.zeros(2)}
     tensors, _ = pack(*make_half(), strategy=extra)
     assert tensors_of("strategy", tensors).keys() == extra.keys()
@@ -87,7 +87,7 @@ def test_groups_keep_their_names_apart() -> None:
 
 
 @pytest.mark.parametrize("further", [{"width": 7}, {"sparse": True}, {"name": "sgd"}])
-def test_another_model_or_optimiser_is_refused(further: dict[str, object]) -> None:
+def test_a_different_model_or_optimiser_is_refused(further: dict[str, object]) -> None:
     half = make_half()
     train(half, range(2))
     another = make_half(**further)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def test_another_model_or_optimiser_is_refused(further: dict[str, object]) -> No
         unpack(*pack(*half), *another)
 
 
-def test_a_half_without_all_of_its_weights_is_refused() -> None:
+def test_missing_weights_are_refused() -> None:
     tensors, facts = pack(*make_half())
     del tensors["model.layers.0.bias"]
     with pytest.raises(ConfigurationError, match="a different model"):

@@ -1,4 +1,4 @@
-"""The halves of the model: shapes, weights from a seed, and a table equal to separate ones."""
+"""The halves of the model: shapes, initial weights, and one table for all columns."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_a_model_without_any_feature_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("column", "value"), [(0, 3), (1, 1), (3, 40), (2, -1)])
-def test_a_category_never_falls_into_the_next_column(column: int, value: int) -> None:
+def test_a_category_out_of_range_is_refused(column: int, value: int) -> None:
     numbers, categories = batch(4, 2, CARDINALITIES)
     categories[2, column] = value
     with pytest.raises(IndexError, match="out of its column's range"):
         bottom()(numbers, categories)
 
 
-def test_a_missing_categorical_column_is_not_made_up() -> None:
+def test_a_missing_categorical_column_is_refused() -> None:
     numbers, categories = batch(4, 2, CARDINALITIES)
     with pytest.raises(ValueError, match="4 columns"):
         bottom()(numbers, categories[:, :1])
@@ -105,7 +105,7 @@ def test_own_features_of_the_active_party_join_at_the_cut() -> None:
     assert make_active(settings, cut_width=8, device=CPU, seed=1).tower is None
 
 
-def test_the_paper_s_network() -> None:
+def test_the_network_of_the_paper() -> None:
     """Two 128-unit layers on either side of the cut, embeddings of width 4, one logit."""
     passive = make_bottom(
         Model(), numeric=13, cardinalities=[100] * 26, cut_width=128, device=CPU, seed=0
@@ -129,19 +129,19 @@ def test_the_paper_s_network() -> None:
     assert count_parameters(active) == 2 * (128 * 128 + 128) + 129
 
 
-def test_the_passive_half_must_end_at_the_agreed_cut() -> None:
+def test_the_bottom_model_must_end_with_the_agreed_cut_width() -> None:
     with pytest.raises(ConfigurationError, match=r"model\.hidden .* last number to 64"):
         make_bottom(Model(), numeric=1, cardinalities=[], cut_width=64, device=CPU, seed=0)
 
 
-# --- first weights ---
+# --- initial weights ---
 
 
 def weights(model: nn.Module) -> dict[str, list[float]]:
     return {name: value.flatten().tolist() for name, value in model.state_dict().items()}
 
 
-def test_weights_depend_on_the_seed_and_on_nothing_else() -> None:
+def test_initial_weights_depend_only_on_the_seed() -> None:
     torch.manual_seed(1)
     one = bottom()
     untouched = torch.rand(1)
@@ -154,7 +154,7 @@ def test_weights_depend_on_the_seed_and_on_nothing_else() -> None:
     assert not any(other[name] == value for name, value in weights(one).items() if any(value))
 
 
-def test_first_weights_stay_the_same_across_releases() -> None:
+def test_initial_weights_are_the_same_in_every_release() -> None:
     """A change here makes seeded experiments differ from earlier ones."""
     model = bottom()
     assert model.table is not None
@@ -164,7 +164,7 @@ def test_first_weights_stay_the_same_across_releases() -> None:
     )
 
 
-def test_two_parts_of_a_party_do_not_share_weights() -> None:
+def test_tower_and_top_model_have_different_weights() -> None:
     active = make_active(
         Model(hidden=[8, 8], tower=[8, 8]), numeric=8, cut_width=8, device=CPU, seed=0
     )
@@ -175,11 +175,11 @@ def test_two_parts_of_a_party_do_not_share_weights() -> None:
     assert not torch.equal(both[0].get_parameter("weight"), both[1].get_parameter("weight"))
 
 
-def test_seeds_of_more_than_64_bits_count_in_full() -> None:
+def test_all_bits_of_long_seeds_are_used() -> None:
     assert weights(bottom(seed=2**200)) != weights(bottom(seed=2**200 + 2**100))
 
 
-def test_scales_of_first_weights() -> None:
+def test_scales_of_initial_weights() -> None:
     model = bottom(cardinalities=(5000,), layers=[256, 256])
     assert model.table is not None
     assert model.table.weight.std().item() == pytest.approx(0.01, rel=0.05)
@@ -230,7 +230,7 @@ def test_one_table_equals_26_separate_ones(*, sparse: bool) -> None:
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
+def test_gradients_equal_finite_differences() -> None:
     model = bottom(cardinalities=(3, 2), layers=[6, 4]).double()
     numbers, categories = batch(7, 2, (3, 2))
     names = [name for name, _ in model.named_parameters()]
@@ -244,10 +244,10 @@ def test_gradients_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(output, values)
 
 
-# --- sparse or not, and what the log says ---
+# --- sparse updates, and the description ---
 
 
-def test_auto_is_sparse_for_large_tables() -> None:
+def test_auto_uses_sparse_updates_for_large_tables() -> None:
     assert uses_sparse_updates("auto", SPARSE_FROM, CPU)
     assert not uses_sparse_updates("auto", SPARSE_FROM - 1, CPU)
     assert uses_sparse_updates("sparse", 1, CPU)
@@ -260,7 +260,7 @@ def test_mps_has_no_sparse_updates() -> None:
         uses_sparse_updates("sparse", 1, torch.device("mps"))
 
 
-def test_description_for_the_log() -> None:
+def test_description() -> None:
     assert describe(bottom(sparse=True)) == (
         "BottomModel: 636 parameters, 49 embeddings of width 4 with sparse updates"
     )

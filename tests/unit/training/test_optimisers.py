@@ -1,4 +1,4 @@
-"""Updates: dense as torch's, sparse as documented, and a state that continues to the last bit."""
+"""Dense updates equal torch's, sparse ones are as documented, and the state resumes bitwise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERY_RULE = pytest.mark.parametrize(
 )
 EVERY_UPDATE = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 
-#: Cut, numbers, categories and labels.
+#: Embeddings, numeric values, categories and labels.
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 
 CARDINALITIES = [20, 30]
@@ -47,7 +47,7 @@ def make_model(*, sparse: bool, cardinalities: list[int] = CARDINALITIES) -> Act
 
 
 def batches(count: int, *, below: int = 20, seed: int = 0) -> list[Batch]:
-    """Batches of 16 rows that hold the lowest `below` categories of each column only."""
+    """Make batches of 16 rows with only the first `below` categories of each column."""
     draws = torch.Generator().manual_seed(seed)
     return [
         (
@@ -80,7 +80,7 @@ def table(weights: dict[str, Tensor]) -> Tensor:
 
 @EVERY_RULE
 @EVERY_UPDATE
-def test_continuing_from_a_state_is_bit_identical(settings: Optimiser, *, sparse: bool) -> None:
+def test_resuming_from_a_state_is_bit_identical(settings: Optimiser, *, sparse: bool) -> None:
     model = make_model(sparse=sparse)
     optimisers = Optimisers(model, settings)
     train(model, optimisers, batches(5))
@@ -102,7 +102,7 @@ def test_continuing_from_a_state_is_bit_identical(settings: Optimiser, *, sparse
 
 
 @EVERY_RULE
-def test_sparse_equals_dense_when_every_batch_holds_every_row(settings: Optimiser) -> None:
+def test_sparse_equals_dense_if_every_batch_has_every_row(settings: Optimiser) -> None:
     every = torch.stack((torch.arange(30) % 20, torch.arange(30)), dim=1)
     data = [
         (torch.rand(30, 3), torch.rand(30, 2), every, torch.randint(2, (30,)).float())
@@ -120,8 +120,8 @@ def test_sparse_equals_dense_for_plain_sgd() -> None:
 
 
 @pytest.mark.parametrize("settings", [RULES[0], RULES[2], RULES[4]], ids=lambda s: s.name)
-def test_rows_out_of_the_batch_rest_when_updates_are_sparse(settings: Optimiser) -> None:
-    """The documented difference: dense updates go on moving them by old moments and decay."""
+def test_sparse_updates_leave_rows_outside_the_batch_unchanged(settings: Optimiser) -> None:
+    """Dense updates also move those rows, by old moments and weight decay."""
     for sparse in (True, False):
         model = make_model(sparse=sparse)
         optimisers = Optimisers(model, settings)
@@ -139,8 +139,8 @@ def test_rows_out_of_the_batch_rest_when_updates_are_sparse(settings: Optimiser)
                 assert torch.equal(value[away], before[name][away]) == sparse
 
 
-def test_sparse_adam_is_torch_s() -> None:
-    """Up to where epsilon stands: SparseAdam adds it before the correction, Adam and we after."""
+def test_sparse_adam_equals_that_of_torch() -> None:
+    """They differ in epsilon: SparseAdam adds it before the bias correction, Adam and we after."""
     ours, theirs = make_model(sparse=True), make_model(sparse=True)
     optimisers = Optimisers(ours, Optimiser(learning_rate=0.01))
     assert theirs.tower is not None
@@ -160,7 +160,7 @@ def test_sparse_adam_is_torch_s() -> None:
         torch.testing.assert_close(value, theirs.state_dict()[name], rtol=1e-4, atol=5e-5)
 
 
-def test_gradients_of_several_passes_add_up_in_a_sparse_step() -> None:
+def test_a_sparse_step_sums_the_gradients_of_several_passes() -> None:
     one, two = make_model(sparse=True), make_model(sparse=True)
     settings = Optimiser(name="sgd", learning_rate=0.5)
     ((cut, numbers, categories, _),) = batches(1)
@@ -216,7 +216,9 @@ def test_a_state_before_the_first_step_can_be_loaded() -> None:
     ],
     ids=["rule", "decay", "updates", "columns"],
 )
-def test_a_state_of_another_training_is_refused(there: Optimiser, shape: dict[str, Any]) -> None:
+def test_a_state_of_a_different_model_or_optimiser_is_refused(
+    there: Optimiser, shape: dict[str, Any]
+) -> None:
     other = make_model(**shape)
     optimisers = Optimisers(other, there)
     train(other, optimisers, batches(1))
@@ -229,7 +231,7 @@ def test_a_state_of_another_training_is_refused(there: Optimiser, shape: dict[st
     assert all(torch.equal(value, kept[name]) for name, value in here.state()[0].items())
 
 
-def test_momentum_is_for_sgd() -> None:
+def test_only_sgd_has_momentum() -> None:
     for name in get_args(OptimiserName):
         if name != "sgd":
             with pytest.raises(ValidationError, match="must be 0 unless"):

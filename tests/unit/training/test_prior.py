@@ -1,4 +1,4 @@
-"""Calibration with a prior for each row: for an active party with features of its own."""
+"""Calibration with a prior per row, for an active party with its own features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from florist.experiments.simulation import Holdings, SimulationSettings, World, 
 from tests.unit.synthetic.paper_mixtures import two_classes
 
 
-def test_a_constant_prior_is_the_plain_mixture() -> None:
+def test_a_constant_prior_equals_the_plain_mixture() -> None:
     logits, targets = torch.randn(50), torch.rand(50)
     plain = two_classes(0.4, 0.6 * 0.25)
     rows = RowMixture(0.4, torch.full((50,), 0.25))
@@ -58,7 +58,7 @@ def test_no_gradient_reaches_the_prior_through_the_mixture() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_own_features_are_used_and_the_model_stays_calibrated(seed: int) -> None:
-    """Labels depend on both parties' features; half of the active's rows have a stand-in's."""
+    """Labels depend on both parties' features; half of the active party's rows are stand-ins."""
     random = np.random.default_rng(seed)
     rows = 24_000
     own, theirs = (random.random((rows, 2)).astype(np.float32) for _ in range(2))
@@ -88,5 +88,5 @@ def test_own_features_are_used_and_the_model_stays_calibrated(seed: int) -> None
     figures = active.run.history.epochs[-1]
     assert figures.auc is not None
     assert figures.ace is not None
-    assert figures.auc > 0.80  # own features alone give about 0.74, both at best 0.84
+    assert figures.auc > 0.80  # own features alone reach about 0.74, both together at most 0.84
     assert figures.ace < 0.05

@@ -1,4 +1,4 @@
-"""Blocks of rows: as they were sent, or refused."""
+"""Rows are decoded as they were encoded, or refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError, PeerError, ProtocolViolation
 from florist.common.settings.agreement import TrainingAgreement
-from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.row_codec import Diverged, RowCodec, check_block_size
 from florist.common.transport import messages
 from florist.common.transport.codec import encode
@@ -35,7 +34,7 @@ def some_rows(count: int = 7) -> torch.Tensor:
 
 @every_type
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_rows_arrive_as_the_agreed_type_rounds_them(wire_type: WireType, count: int) -> None:
+def test_rows_are_rounded_to_the_agreed_type(wire_type: WireType, count: int) -> None:
     wire, rows = RowCodec(wire_type, WIDTH), some_rows(count)
     values = wire.encode(rows)
     assert len(values) == count * wire.row_bytes == count * WIDTH * TYPES[wire_type].itemsize
@@ -44,15 +43,15 @@ def test_rows_arrive_as_the_agreed_type_rounds_them(wire_type: WireType, count: 
     assert torch.equal(arrived, rows.to(TYPES[wire_type]).to(torch.float32))
 
 
-def test_float32_arrives_exactly_and_little_endian() -> None:
-    """Also from a tensor that lies in memory by columns, or needs a gradient."""
+def test_float32_is_exact_and_little_endian() -> None:
+    """This includes column-major tensors and those that require grad."""
     wire, rows = RowCodec("float32", WIDTH), some_rows()
     assert wire.encode(rows) == rows.numpy().astype("<f4").tobytes()
     assert wire.encode(rows.T.contiguous().T) == wire.encode(rows)
     assert wire.encode(rows.clone().requires_grad_()) == wire.encode(rows)
 
 
-def test_arrived_rows_can_be_trained_on() -> None:
+def test_decoded_rows_are_writable_copies() -> None:
     wire = RowCodec("float32", WIDTH)
     values = wire.encode(some_rows())
     wire.decode_block(GradientBlock(0, 0, values), 0, 0, 7).add_(1)
@@ -70,7 +69,7 @@ def test_arrived_rows_can_be_trained_on() -> None:
         (3, 40, 0, "instead of 0 rows"),
     ],
 )
-def test_a_block_must_be_the_one_asked_for(
+def test_an_unexpected_block_is_refused(
     wire_type: WireType, step: int, start: int, count: int, says: str
 ) -> None:
     wire = RowCodec(wire_type, WIDTH)
@@ -101,7 +100,7 @@ def test_blocks_of_an_evaluation_are_checked_against_the_rank() -> None:
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_of_a_peer_give_anything_but_numbers(values: bytes) -> None:
+def test_any_bytes_give_finite_rows_or_are_refused(values: bytes) -> None:
     for wire_type in TYPES:
         try:
             rows = RowCodec(wire_type, 2).decode_block(EmbeddingBlock(0, 0, values), 0, 0, 5)
@@ -113,7 +112,7 @@ def test_no_bytes_of_a_peer_give_anything_but_numbers(values: bytes) -> None:
 
 @every_type
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_a_value_that_is_no_number_is_refused(wire_type: WireType, value: float) -> None:
+def test_nan_and_infinity_are_refused(wire_type: WireType, value: float) -> None:
     rows = some_rows()
     rows[6, 4] = value
     values = rows.to(TYPES[wire_type]).view(torch.uint8).numpy().tobytes()
@@ -123,8 +122,8 @@ def test_a_value_that_is_no_number_is_refused(wire_type: WireType, value: float)
 
 @every_type
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3.4e38])
-def test_what_diverged_is_not_sent(wire_type: WireType, value: float) -> None:
-    """The sender's fault, and so not called the peer's; 3.4e38 fits into float32 alone."""
+def test_values_that_diverged_are_not_sent(wire_type: WireType, value: float) -> None:
+    """The sender reports its own error, not the peer's; 3.4e38 fits only into float32."""
     rows = some_rows()
     rows[0, 0] = value
     wire = RowCodec(wire_type, WIDTH)
@@ -157,28 +156,8 @@ def test_the_largest_block_allowed_fits_into_a_message(wire_type: WireType, cut_
         assert len(encode(message)) <= MAX_MESSAGE_BYTES
 
 
-def test_a_block_is_no_larger_than_a_batch_but_of_a_test_table() -> None:
+def test_only_blocks_of_a_test_table_may_be_larger_than_a_batch() -> None:
     agreement = TrainingAgreement(micro_batch=1_000_000, batch_size=10)
     check_block_size(agreement)
     with pytest.raises(ConfigurationError, match="micro_batch"):
         check_block_size(agreement.model_copy(update={"test_table": True}))
-
-
-@given(st.integers(0, 200), st.integers(1, 50))
-def test_micro_batches_are_all_rows_in_their_order(rows: int, size: int) -> None:
-    parts = [range(rows)[part] for part in micro_batches(rows, size)]
-    assert [row for part in parts for row in part] == list(range(rows))
-    assert all(len(part) == size for part in parts[:-1])
-    assert all(0 < len(part) <= size for part in parts)
-
-
-@given(st.integers(0, 200), st.integers(1, 50))
-def test_a_pipeline_fills_and_drains_by_smaller_parts(rows: int, size: int) -> None:
-    parts = [range(rows)[part] for part in pipelined_micro_batches(rows, size)]
-    assert [row for part in parts for row in part] == list(range(rows))
-    assert all(0 < len(part) <= size for part in parts)
-    if rows > size > 1:
-        assert len(parts[0]) == size // 2
-        assert all(len(part) == size for part in parts[1:-1])
-    if rows > size and rows % size == 0:
-        assert len(parts[-1]) == size - max(1, size // 2) or size == 1

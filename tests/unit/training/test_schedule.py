@@ -35,7 +35,7 @@ def test_every_uid_comes_once_per_epoch(union_size: int, batch_size: int, epochs
         assert sorted(np.concatenate(batches).tolist()) == list(range(union_size))
 
 
-def test_any_step_is_computed_alone() -> None:
+def test_any_step_can_be_computed_independently() -> None:
     whole = Schedule(SEED, 1000, 64, 4)
     in_order = {
         (epoch, step): whole.batch(epoch, step).tolist()
@@ -55,25 +55,25 @@ def test_epochs_and_seeds_differ() -> None:
             assert (order == another).mean() < 0.02
 
 
-def test_order_is_that_of_the_frozen_generator() -> None:
+def test_the_order_comes_from_the_legacy_generator() -> None:
     words = [int.from_bytes(SEED[i : i + 4]) for i in range(0, 32, 4)]
     expected = np.random.RandomState([*words, 1]).permutation(10_000)
     assert np.array_equal(Schedule(SEED, 10_000, 10_000, 2).batch(1, 0), expected)
 
 
-def test_order_is_the_one_of_every_release() -> None:
+def test_the_order_is_the_same_in_every_release() -> None:
     batch = Schedule(SEED, 1_000_000, 8, 1).batch(0, 0)
     assert batch.tolist() == FIRST_BATCH
 
 
-def test_batches_can_be_changed_without_harm() -> None:
+def test_batches_are_copies() -> None:
     schedule = Schedule(SEED, 10, 10, 1)
     schedule.batch(0, 0)[:] = 0
     assert sorted(schedule.batch(0, 0).tolist()) == list(range(10))
 
 
 @pytest.mark.parametrize(("epoch", "step"), [(2, 0), (-1, 0), (0, 4), (0, -1)])
-def test_no_such_step(epoch: int, step: int) -> None:
+def test_a_missing_step_is_refused(epoch: int, step: int) -> None:
     with pytest.raises(IndexError, match="2 epochs of 4 steps"):
         Schedule(SEED, 10, 3, 2).batch(epoch, step)
 
@@ -107,7 +107,7 @@ def test_commitment_binds() -> None:
     assert commitment(nonce) != hashlib.sha256(nonce).digest()
 
 
-def test_seed_depends_on_each_part_and_on_its_place() -> None:
+def test_the_seed_depends_on_each_argument_and_their_order() -> None:
     a, b, c = (bytes([i]) * 32 for i in range(3))
     triples = [(a, b, c), (b, a, c), (a, c, b), (a, b, b), (a, a, c), (c, b, c)]
     assert len({joint_seed(*triple) for triple in triples}) == len(triples)
