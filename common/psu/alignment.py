@@ -61,7 +61,7 @@ def compare_union(channel: Channel, universe: StoredSet) -> None:
     theirs = channel.receive(UnionDigest)
     if theirs != ours:
         raise ProtocolViolation(
-            "check failed, both hold the same union: "
+            "the final check failed: the parties have different unions: "
             f"{ours.size} UIDs here, {theirs.size} at the peer, digests "
             + ("equal" if ours.sha256 == theirs.sha256 else "differ")
         )

@@ -97,10 +97,10 @@ def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterat
             if len(records):
                 wanted = np.ascontiguousarray(records[:, :width])
                 if not distinct.accepts(wanted):
-                    raise ProtocolViolation("check failed, no two own IDs have the same UID")
+                    raise ProtocolViolation("the final check failed: two IDs have the same UID")
                 ranks = find_rows(uids, wanted) if len(uids) else np.array([-1])
                 if np.any(ranks < 0):
-                    raise ProtocolViolation("check failed, every own ID has a UID in the union")
+                    raise ProtocolViolation("the final check failed: an ID has no UID in the union")
                 yield np.hstack([records[:, width:], _bytes(start + ranks)])
             start += len(uids)
 

@@ -220,7 +220,7 @@ def test_a_different_union_at_the_peer_is_refused() -> None:
 
     outcome = outcome_of_honest_party(tamper, bad_is_active=False)
     assert isinstance(outcome, ProtocolViolation)
-    assert "both hold the same union" in str(outcome)
+    assert "the parties have different unions" in str(outcome)
 
 
 @pytest.mark.parametrize("step", [Step.ACTIVE_HASHING_BACK, Step.PASSIVE_HASHING_BACK])
@@ -234,7 +234,7 @@ def test_uids_outside_the_union_are_refused(step: Step) -> None:
 
     outcome = outcome_of_honest_party(on_chunk(change)(step), bad_is_active=step in FROM_ACTIVE)
     assert isinstance(outcome, ProtocolViolation)
-    assert "every own ID has a UID" in str(outcome)
+    assert "an ID has no UID in the union" in str(outcome)
 
 
 @pytest.mark.parametrize("step", [Step.ACTIVE_HASHING_BACK, Step.PASSIVE_HASHING_BACK])
