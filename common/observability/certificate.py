@@ -1,4 +1,4 @@
-"""When this party's certificate ends, also after it was replaced on disk."""
+"""When this party's certificate expires, also after it was replaced on disk."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 _DAY = 86400.0
 
 
-class CertificateEnd:
-    """Reads the file now and then."""
+class CertificateExpiry:
+    """Reads the expiry date from the file, at most once a minute."""
 
-    #: Seconds between two looks at the file.
-    EVERY = 60.0
+    #: Seconds between two reads of the file.
+    INTERVAL = 60.0
 
     def __init__(self, path: Path | None) -> None:
-        """None where there is no TLS."""
+        """`path` is None without TLS."""
         self._path = path
         self._lock = Lock()
-        self._looked: float | None = None
-        self._end: datetime | None = None
+        self._last_read: float | None = None
+        self._expiry: datetime | None = None
 
     def days_left(self) -> float | None:
-        """None if it cannot be told; below 0 it is over."""
+        """Return the days until expiry, negative after it; None if it is unknown."""
         with self._lock:
             now = time.monotonic()
-            if self._looked is None or now - self._looked >= self.EVERY:
-                self._looked, self._end = now, self._read()
-            if self._end is None:
+            if self._last_read is None or now - self._last_read >= self.INTERVAL:
+                self._last_read, self._expiry = now, self._read()
+            if self._expiry is None:
                 return None
-            return (self._end - datetime.now(UTC)).total_seconds() / _DAY
+            return (self._expiry - datetime.now(UTC)).total_seconds() / _DAY
 
     def _read(self) -> datetime | None:
         if self._path is None:
@@ -44,4 +44,4 @@ class CertificateEnd:
         try:
             return x509.load_pem_x509_certificates(self._path.read_bytes())[0].not_valid_after_utc
         except (OSError, ValueError):
-            return None  # the run itself says what is wrong with it
+            return None  # the run itself reports the problem

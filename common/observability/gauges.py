@@ -1,6 +1,6 @@
-"""Figures that grow while others read them: a rate, time spent waiting, a curve of bounded length.
+"""Values that are read while they grow: a rate, time spent waiting, a curve of bounded length.
 
-Adding costs about a microsecond; what takes longer is done by the reader.
+An update takes about a microsecond; everything slower is done by the reader.
 """
 
 from __future__ import annotations
@@ -15,40 +15,42 @@ if TYPE_CHECKING:
 
 
 class Rate:
-    """A count, and how much of it came per second of late. Without news it falls towards 0."""
+    """A count and its recent rate, which falls towards 0 when nothing is added."""
 
-    #: Seconds that "of late" means, and between two remembered moments.
+    #: Seconds over which the rate is averaged, and between two recorded points.
     WINDOW = 10.0
-    APART = 0.5
+    SPACING = 0.5
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
         self._count = 0
-        self._moments = deque([(clock(), 0)], maxlen=round(self.WINDOW / self.APART) + 1)
+        self._points = deque([(clock(), 0)], maxlen=round(self.WINDOW / self.SPACING) + 1)
 
     def add(self, amount: int) -> None:
+        """Increase the count."""
         now = self._clock()
         with self._lock:
             self._count += amount
-            if now - self._moments[-1][0] >= self.APART:
-                self._moments.append((now, self._count))
+            if now - self._points[-1][0] >= self.SPACING:
+                self._points.append((now, self._count))
 
     @property
     def count(self) -> int:
+        """The total so far."""
         return self._count
 
     def per_second(self) -> float:
-        """0 before the first moments have passed."""
+        """Return the 10-second average; 0 right after the start."""
         with self._lock:
-            now, count, moments = self._clock(), self._count, list(self._moments)
-        old = [moment for moment in moments if now - moment[0] >= self.WINDOW]
-        since, before = old[-1] if old else moments[0]
-        return (count - before) / (now - since) if now - since >= self.APART / 2 else 0.0
+            now, count, points = self._clock(), self._count, list(self._points)
+        old = [point for point in points if now - point[0] >= self.WINDOW]
+        since, before = old[-1] if old else points[0]
+        return (count - before) / (now - since) if now - since >= self.SPACING / 2 else 0.0
 
 
 class Stopwatch:
-    """A context: the seconds during which at least one thread is inside, up to now."""
+    """A context manager that measures the time during which at least one thread is inside."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -71,44 +73,45 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
+        """The total so far, including the current time inside."""
         with self._lock:
             return self._total + (self._clock() - self._since if self._inside else 0.0)
 
 
 class Curve:
-    """A long series in few points: means over stretches, which double when there are too many."""
+    """A long series in few points: means over intervals, which double when there are too many."""
 
-    #: There are at least half as many points, once there were enough values.
-    MOST = 256
+    #: Once there are enough values, there are at least half as many points.
+    MAX_POINTS = 256
 
     def __init__(self) -> None:
         self.count = 0
-        self._stretch = 1
+        self._interval = 1
         self._means: list[float] = []
         self._rest: list[float] = []
 
     def extend(self, values: Sequence[float]) -> None:
-        """Take what is new. What it costs depends on that alone."""
+        """Append new values; the cost depends on their number only."""
         self.count += len(values)
         self._rest.extend(values)
-        while len(self._rest) >= self._stretch:
-            whole = len(self._rest) // self._stretch * self._stretch
+        while len(self._rest) >= self._interval:
+            whole = len(self._rest) // self._interval * self._interval
             self._means += [
-                sum(self._rest[start : start + self._stretch]) / self._stretch
-                for start in range(0, whole, self._stretch)
+                sum(self._rest[start : start + self._interval]) / self._interval
+                for start in range(0, whole, self._interval)
             ]
             del self._rest[:whole]
-            while len(self._means) > self.MOST:
+            while len(self._means) > self.MAX_POINTS:
                 self._halve()
 
     def _halve(self) -> None:
         if len(self._means) % 2:
-            self._rest[:0] = [self._means.pop()] * self._stretch
+            self._rest[:0] = [self._means.pop()] * self._interval
         pairs = zip(self._means[::2], self._means[1::2], strict=True)
         self._means = [(first + second) / 2 for first, second in pairs]
-        self._stretch *= 2
+        self._interval *= 2
 
     def points(self) -> list[tuple[int, float]]:
-        """Each mean, with the number of values up to the end of its stretch."""
-        ends = range(self._stretch, self.count + 1, self._stretch)
+        """Return each mean with the number of values up to the end of its interval."""
+        ends = range(self._interval, self.count + 1, self._interval)
         return list(zip(ends, self._means, strict=True))

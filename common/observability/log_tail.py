@@ -1,4 +1,4 @@
-"""The last lines of the log, kept for the status page."""
+"""The last lines of the log, for the status page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Lines that are kept, and characters of each.
+#: Lines that are kept, and characters of each line.
 LINES = 60
 WIDTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line, as the log has it; of an exception the message alone."""
+    """One line of the log; for an exception, only its message."""
 
     time: str
     level: str
@@ -27,7 +27,7 @@ class LogLine:
 
 
 class LogTail(logging.Handler):
-    """Remembers what was logged last."""
+    """Keeps the last lines of the log."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -40,8 +40,8 @@ class LogTail(logging.Handler):
         self._lines.append(LogLine(when, record.levelname.lower(), shown))
 
     def lines(self) -> tuple[LogLine, ...]:
-        """The newest last."""
-        self.acquire()  # `emit` is called with it
+        """Return the lines, the newest last."""
+        self.acquire()  # `emit` is called with this lock held
         try:
             return tuple(self._lines)
         finally:
@@ -49,7 +49,7 @@ class LogTail(logging.Handler):
 
     @contextmanager
     def on(self, log: logging.Logger) -> Iterator[None]:
-        """Listen while inside."""
+        """Record this logger while the context lasts."""
         log.addHandler(self)
         try:
             yield

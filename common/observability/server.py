@@ -1,7 +1,7 @@
-"""A small HTTP server for the status: reads only, bounded, and never in the way of the run.
+"""A small HTTP server for the status: read-only, with bounded resources.
 
-A connection carries one request. Each has a thread of its own, which ends with the process; when
-there are too many, the oldest gives way, so that a client that hangs keeps nobody out.
+A connection carries one request. Each has its own daemon thread; when there are too many, the
+oldest is closed, so that a client that hangs does not block others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.observability.metrics import Metrics
+from florist.common.observability.status_json import status_json
 from florist.common.observability.status_page import SCRIPT, page, style
 from florist.common.settings.addresses import split_address
 
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.observability")
 
-#: Connections at once.
-MOST = 16
-#: Seconds for each piece of a request to come, and of an answer to go.
+#: Connections at a time.
+MAX_CONNECTIONS = 16
+#: Seconds for receiving each part of a request, and for sending each part of a reply.
 TIMEOUT = 5.0
 
 _POLICY = (
@@ -44,7 +45,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class Answer(NamedTuple):
-    """What a request gets."""
+    """The reply to a request."""
 
     body: bytes
     kind: str = _TEXT
@@ -52,17 +53,17 @@ class Answer(NamedTuple):
 
 
 class StatusServer(ThreadingHTTPServer):
-    """Answers GET at a handful of paths."""
+    """Answers GET requests for a few paths."""
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = MOST
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: str, status: Status) -> None:
         """Listen at `address`.
 
         Raises:
-            ConfigurationError: it cannot be had.
+            ConfigurationError: the address is not available.
         """
         host, port = split_address(address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -81,10 +82,10 @@ class StatusServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> set[str] | None:
-        """Names by which we may be called; None for any.
+        """The host names that requests may use; None for any.
 
-        A page of another site that made its name point at this machine is not to read a status
-        that is for this machine alone.
+        On a loopback address this keeps a web page whose host name was made to point at this
+        machine from reading the status.
         """
         host = str(self.server_address[0])
         if not ipaddress.ip_address(host).is_loopback:
@@ -92,34 +93,36 @@ class StatusServer(ThreadingHTTPServer):
         return {host, "localhost", "127.0.0.1", "::1"}
 
     def answer(self, path: str, accept: str) -> Answer:
-        """What is at `path`."""
+        """Return the reply to a request for `path`."""
         answers: dict[str, Callable[[], Answer]] = {
             "/": lambda: Answer(self._pages["/"], "text/html; charset=utf-8"),
             "/status.css": lambda: Answer(self._pages["/status.css"], "text/css; charset=utf-8"),
             "/status.js": lambda: Answer(SCRIPT, "text/javascript; charset=utf-8"),
             "/status.json": self._json,
             "/metrics": lambda: Answer(*self._metrics.write(accept)),
-            "/healthz": lambda: _verdict(self._status.failure),
-            "/readyz": lambda: _verdict(self._status.unready()),
+            "/healthz": lambda: _health(self._status.failure),
+            "/readyz": lambda: _health(self._status.unready()),
         }
         if path not in answers:
-            return Answer(f"there is only {', '.join(answers)}\n".encode(), code=_NOT_FOUND)
+            return Answer(f"not found; available: {', '.join(answers)}\n".encode(), code=_NOT_FOUND)
         return answers[path]()
 
     def _json(self) -> Answer:
-        return Answer(self._status.snapshot().to_json().encode(), "application/json")
+        return Answer(status_json(self._status.snapshot()).encode(), "application/json")
 
-    # -- as the standard library calls them --
+    # --- called by the standard library ---
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # HTTPServer's would look our name up, which may take long
+        TCPServer.server_bind(self)  # HTTPServer's looks up our host name, which may take long
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
         with self._lock:
             self._connections.append(request)
-            oldest = self._connections.popleft() if len(self._connections) > MOST else None
+            oldest = (
+                self._connections.popleft() if len(self._connections) > MAX_CONNECTIONS else None
+            )
         if oldest is not None:
-            _cut(oldest)
+            _close(oldest)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
@@ -129,25 +132,25 @@ class StatusServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
         del request, client_address
-        log.debug("a request for the status failed: %s", sys.exception())
+        log.debug("a status request failed: %s", sys.exception())
 
-    def cut_all(self) -> None:
-        """End what is under way."""
+    def close_connections(self) -> None:
+        """Close all open connections."""
         with self._lock:
             for connection in self._connections:
-                _cut(connection)
+                _close(connection)
 
 
 _NOT_FOUND = HTTPStatus.NOT_FOUND
 
 
-def _verdict(trouble: str | None) -> Answer:
-    if trouble is None:
+def _health(problem: str | None) -> Answer:
+    if problem is None:
         return Answer(b"ok\n")
-    return Answer(f"{trouble}\n".encode(), code=HTTPStatus.SERVICE_UNAVAILABLE)
+    return Answer(f"{problem}\n".encode(), code=HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _cut(connection: socket.socket) -> None:
+def _close(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -160,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if not self._is_for_us():
-            self._send(Answer(b"this is not the host that you mean\n", code=_MISDIRECTED))
+            self._send(Answer(b"wrong host name\n", code=_MISDIRECTED))
             return
         self._send(self.server.answer(urlsplit(self.path).path, self.headers.get("Accept", "")))
 
@@ -190,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "florist"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as inherited
-        """Not in the party's log."""
+        """Do not log requests."""
 
 
 _MISDIRECTED = HTTPStatus.MISDIRECTED_REQUEST
@@ -198,10 +201,10 @@ _MISDIRECTED = HTTPStatus.MISDIRECTED_REQUEST
 
 @contextmanager
 def status_server(address: str, status: Status) -> Iterator[str]:
-    """Serve in the background while inside; gives `host:port`.
+    """Serve in the background while the context lasts; yields `host:port`.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address is not available.
     """
     server = StatusServer(address, status)
     thread = Thread(
@@ -212,6 +215,6 @@ def status_server(address: str, status: Status) -> Iterator[str]:
         yield address
     finally:
         server.shutdown()
-        server.cut_all()
+        server.close_connections()
         server.server_close()
         thread.join(TIMEOUT)

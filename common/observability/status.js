@@ -1,11 +1,11 @@
 "use strict";
-// Fills the page from /status.json, once a second. Texts go in as texts, never as markup.
+// Updates the page from /status.json every second. Texts are inserted as text, never as markup.
 
-const EVERY = 1000;
+const INTERVAL = 1000; // milliseconds
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
-let lastAnswer = Date.now();
-let seenLog = "";
+let lastReply = Date.now();
+let shownLog = "";
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -22,9 +22,9 @@ function shape(name, attributes, ...children) {
 }
 
 function write(id, text, look) {
-  const place = byId(id);
-  if (place.textContent !== text) place.textContent = text;
-  if (look !== undefined) place.className = look;
+  const target = byId(id);
+  if (target.textContent !== text) target.textContent = text;
+  if (look !== undefined) target.className = look;
 }
 
 function show(id, text) {
@@ -51,17 +51,17 @@ function duration(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-// --- the parts of the page ---
+// --- sections of the page ---
 
 const LOOKS = {
   running: "badge good", serving: "badge good", finished: "badge good",
   waiting: "badge care", preparing: "badge care", failed: "badge bad",
 };
 const PEERS = {
-  idle: ["not connected", "muted"], awaited: ["awaited", "care"], up: ["up", "good"],
-  lost: ["lost, waiting for it", "bad"], unknown: ["comes when it likes", "muted"],
+  idle: ["not connected", "muted"], awaited: ["waiting for it", "care"], up: ["up", "good"],
+  lost: ["lost, waiting for it", "bad"], unknown: ["connects on demand", "muted"],
 };
-const MARKS = { done: "✓ ", failed: "✗ ", running: "", "to come": "" };
+const MARKS = { done: "✓ ", failed: "✗ ", running: "", pending: "" };
 
 function header(now) {
   write("state", now.state, LOOKS[now.state]);
@@ -73,9 +73,9 @@ function header(now) {
 
 function progress(now) {
   byId("stages").replaceChildren(...now.stages.map((stage) => {
-    const place = element("li", { class: stage.state }, MARKS[stage.state] + stage.name);
-    if (stage.state === "running") place.setAttribute("aria-current", "step");
-    return place;
+    const item = element("li", { class: stage.state }, MARKS[stage.state] + stage.name);
+    if (stage.state === "running") item.setAttribute("aria-current", "step");
+    return item;
   }));
   const steps = now.steps.map((step) => {
     const bar = element("progress", { "aria-label": step.title });
@@ -93,16 +93,23 @@ function progress(now) {
   byId("steps").replaceChildren(...steps);
 }
 
-function line(now) {
-  write("rate", whole(now.rows_per_second));
-  write("sent", bytes(now.sent));
-  write("received", bytes(now.received));
-  write("waited", duration(now.waited));
-  write("reconnects", whole(now.reconnects));
-  const days = now.certificate_days;
-  if (days === null) write("certificate", "none");
-  else if (days < 0) write("certificate", "has ended", "bad");
-  else write("certificate", `${whole(Math.floor(days))} days left`, days < 30 ? "care" : "");
+function daysLeft(days) {
+  if (days < 0) return ["expired", "bad"];
+  return [`${whole(Math.floor(days))} days left`, days < 30 ? "care" : ""];
+}
+
+// Each returns a text and a class, for a value that is not null.
+const FORMATS = {
+  count: (value) => [whole(value), ""], bytes: (value) => [bytes(value), ""],
+  duration: (value) => [duration(value), ""], days: daysLeft,
+};
+
+function network(cards) {
+  byId("cards").replaceChildren(...cards.map((card) => {
+    const [text, look] = card.value === null ? ["none", ""] : FORMATS[card.format](card.value);
+    return element("div", {}, element("dt", {}, card.title),
+      element("dd", {}, element("span", { class: look }, text)));
+  }));
 }
 
 const WIDE = 400, HIGH = 190, LEFT = 48, BOTTOM = 22, TOP = 8;
@@ -136,15 +143,15 @@ function curve(title, points, most) {
     shape("text", { x: LEFT, y: HIGH - 5 }, "0"),
     shape("text", { x: WIDE - 4, y: HIGH - 5, "text-anchor": "end" }, `step ${whole(most)}`));
   if (points.length > 1) {
-    const places = points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`);
-    drawing.append(shape("polyline", { class: "curve", points: places.join(" ") }));
+    const corners = points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`);
+    drawing.append(shape("polyline", { class: "curve", points: corners.join(" ") }));
   }
   if (points.length < 40) {
     for (const [step, value] of points) {
       drawing.append(shape("circle", { class: "dot", cx: x(step), cy: y(value), r: 2.5 }));
     }
   }
-  const caption = `${title}, now ${values.at(-1).toFixed(4)}`;
+  const caption = `${title}, currently ${values.at(-1).toFixed(4)}`;
   return element("figure", {}, drawing, element("figcaption", {}, caption));
 }
 
@@ -165,8 +172,8 @@ function training(found) {
 }
 
 const VERDICTS = {
-  fine: ["within our limits", "good"], warn: ["above a limit of ours", "care"],
-  stop: ["above the limit at which we stop", "bad"],
+  fine: ["within our limits", "good"], warn: ["above a warning limit", "care"],
+  stop: ["above the stop limit", "bad"],
 };
 
 function audit(found) {
@@ -174,8 +181,8 @@ function audit(found) {
   if (found === null) return;
   const [words, look] = VERDICTS[found.verdict];
   write("verdict", words, look);
-  write("audited", `audits so far: ${whole(found.audits)}, the last after step `
-    + `${whole(found.step)}; the strongest attack:`);
+  write("audited", `${whole(found.audits)} audits so far, the last after step `
+    + `${whole(found.step)}; strongest attack:`);
   const [strongest, ...others] = found.attacks.map((attack) => gauge(attack, found));
   byId("strongest").replaceChildren(strongest);
   byId("attacks").replaceChildren(...others);
@@ -194,7 +201,7 @@ function gauge(attack, limits) {
     drawing.append(shape("line", { class: "limit", x1: x(limit), x2: x(limit), y1: 2, y2: 28 }));
   }
   for (const [auc, label, anchor] of
-    [[0.5, "0.5 chance", "start"], [1, "1.0 all told apart", "end"]]) {
+    [[0.5, "0.5 chance", "start"], [1, "1.0 certainty", "end"]]) {
     drawing.append(shape("text", { x: x(auc), y: 40, "text-anchor": anchor }, label));
   }
   const over = attack.over === "epochs" ? "all epochs" : "last batches";
@@ -205,36 +212,36 @@ function gauge(attack, limits) {
 
 function log(lines) {
   const newest = JSON.stringify(lines);
-  if (newest === seenLog) return;
-  seenLog = newest;
-  const place = byId("log-lines");
-  const follows = place.scrollHeight - place.scrollTop - place.clientHeight < 40;
-  place.replaceChildren(...lines.map((entry) => element("li", { class: entry.level },
+  if (newest === shownLog) return;
+  shownLog = newest;
+  const list = byId("log-lines");
+  const follows = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+  list.replaceChildren(...lines.map((entry) => element("li", { class: entry.level },
     element("time", { datetime: entry.time }, entry.time.slice(11, 19)), ` ${entry.text}`)));
-  if (follows) place.scrollTop = place.scrollHeight;
+  if (follows) list.scrollTop = list.scrollHeight;
 }
 
-// --- once a second ---
+// --- every second ---
 
-async function look() {
+async function refresh() {
   try {
     const answer = await fetch("status.json",
-      { cache: "no-store", signal: AbortSignal.timeout(5 * EVERY) });
+      { cache: "no-store", signal: AbortSignal.timeout(5 * INTERVAL) });
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
     const now = await answer.json();
-    lastAnswer = Date.now();
+    lastReply = Date.now();
     header(now);
     progress(now);
-    line(now);
+    network(now.cards);
     training(now.training);
     log(now.log);
     show("silence", null);
   } catch {
-    const silent = (Date.now() - lastAnswer) / 1000;
-    show("silence", `No answer for ${duration(silent)}: this party has ended, or cannot be `
-      + "reached. What is below was true then.");
+    const silent = (Date.now() - lastReply) / 1000;
+    show("silence", `No answer for ${duration(silent)}: this party has ended or cannot be `
+      + "reached. Showing the last known state.");
   }
-  setTimeout(look, document.hidden ? 5 * EVERY : EVERY);
+  setTimeout(refresh, document.hidden ? 5 * INTERVAL : INTERVAL);
 }
 
-look();
+refresh();

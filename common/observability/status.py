@@ -1,107 +1,34 @@
-"""What a party is doing, for whoever watches: the run reports to it, metrics and page read it.
+"""The status of a running party: stages report to it, and the status server reads it.
 
-Safe to use from several threads. It holds nothing that tells who is shared: counts of work that
-both parties know, times over whole stages, and the aggregates of training and self-audit.
+Safe to use from several threads.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from florist.common.observability.gauges import Rate, Stopwatch
+from florist.common.observability.snapshot import Snapshot, StageFigures, StepFigures
 from florist.common.observability.training_watch import TrainingWatch
-from florist.common.session.stage_state import STAGES as RUN_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from florist.common.audit.findings import AuditRecord
-    from florist.common.core.roles import RoleName
     from florist.common.observability.log_tail import LogLine
-    from florist.common.observability.training_watch import TrainingFigures
+    from florist.common.observability.snapshot import About, PartyState, PeerState, StagePhase
     from florist.common.training.loop import Run
     from florist.common.transport.channel import Link
-
-#: In their order. A run has some of them.
-STAGES = (*RUN_STAGES, "serve")
-
-#: `idle`: not called yet, or no longer; `unknown`: it comes when it likes (we serve it).
-PeerState = Literal["idle", "awaited", "up", "lost", "unknown"]
-StageState = Literal["to come", "running", "done", "failed"]
-State = Literal["preparing", "running", "waiting", "serving", "finished", "failed"]
 
 S = TypeVar("S", bound=str)
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """Who this is."""
-
-    party: str
-    peer: str
-    role: RoleName
-    release: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepFigures:
-    """A step under way; `total` is 0 while it is not known."""
-
-    title: str
-    done: int
-    total: int
-    per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class StageFigures:
-    """A stage of this run."""
-
-    name: str
-    state: StageState
-    #: Rows; in alignment, exponentiations.
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything at one moment."""
-
-    about: About
-    #: Seconds since the start.
-    uptime: float
-    state: State
-    is_ready: bool
-    #: Of the failure, or why it is not ready.
-    reason: str | None
-    stages: tuple[StageFigures, ...]
-    peer: PeerState
-    #: Seconds in that state.
-    peer_since: float
-    reconnects: int
-    steps: tuple[StepFigures, ...]
-    rows_per_second: float
-    sent: int
-    received: int
-    #: Seconds in which we waited for a message of the peer's, or for the peer.
-    waited: float
-    certificate_days: float | None
-    training: TrainingFigures | None
-    log: tuple[LogLine, ...]
-
-    def to_json(self) -> str:
-        """The same as JSON; what is no finite number is null."""
-        return json.dumps(self, default=_fields, allow_nan=False)
-
-
 class Status:
-    """One party's run, from its start to its end."""
+    """The status of one party, from the start of the process to its end."""
 
     def __init__(
         self,
@@ -118,7 +45,7 @@ class Status:
         self._clock = clock
         self._started = clock()
         self._lock = Lock()
-        self._stages: dict[str, StageState] = {}
+        self._stages: dict[str, StagePhase] = {}
         self._rows: dict[str, Rate] = {}
         self._stage: str | None = None
         self._failure: str | None = None
@@ -134,15 +61,16 @@ class Status:
         self._training: TrainingWatch | None = None
         self._training_lock = Lock()
 
-    # -- what the run reports ----------------------------------------------------------------------
+    # --- written by the run ---
 
     @property
     def about(self) -> About:
+        """The party that this is the status of."""
         return self._about
 
     def stages(self, plan: Sequence[S]) -> Iterator[S]:
-        """The same, noted: each is under way until the next is asked for."""
-        self._stages = dict.fromkeys(map(str, plan), "to come")
+        """Yield the planned stages; each counts as running until the next is requested."""
+        self._stages = dict.fromkeys(map(str, plan), "pending")
         for stage in plan:
             name = str(stage)
             with self._lock:
@@ -154,7 +82,7 @@ class Status:
         self._stage = None
 
     def fail(self, reason: str) -> None:
-        """The run ends badly."""
+        """Record that the run failed."""
         with self._lock:
             self._failure = reason
             if self._stage is not None:
@@ -162,7 +90,7 @@ class Status:
 
     @contextmanager
     def step(self, title: str) -> Iterator[StepWatch]:
-        """A step of the current stage."""
+        """Record a step of the current stage while the context lasts."""
         step = StepWatch(title, self.count_rows, self._clock)
         with self._lock:
             self._steps.append(step)
@@ -173,14 +101,14 @@ class Status:
                 self._steps.remove(step)
 
     def count_rows(self, rows: int) -> None:
-        """Work of the current stage."""
+        """Count work of the current stage."""
         stage = self._stage
         if stage is not None:
             self._rows[stage].add(rows)
 
     @contextmanager
     def awaiting_peer(self) -> Iterator[None]:
-        """While we wait for the peer to come."""
+        """Record that we wait for the peer to connect."""
         self._set_peer("awaited")
         try:
             with self.waits:
@@ -191,7 +119,7 @@ class Status:
 
     @contextmanager
     def connected(self, link: Link) -> Iterator[None]:
-        """While the peer is there."""
+        """Record that the peer is connected by this link."""
         with self._lock:
             self._reconnects += self._peer_was_lost
             self._link = link
@@ -213,7 +141,7 @@ class Status:
 
     @contextmanager
     def serving(self, peer_is_up: Callable[[], bool] | None) -> Iterator[None]:
-        """While predictions are given; without a question for the peer its state is unknown."""
+        """Record that we serve predictions; without `peer_is_up` the peer's state is unknown."""
         self._peer_check = None if peer_is_up is None else PeerCheck(peer_is_up, self._clock)
         self._set_peer("unknown")
         self._is_serving = True
@@ -228,19 +156,19 @@ class Status:
             if state != self._peer:
                 self._peer, self._peer_changed = state, self._clock()
 
-    # -- what others read --------------------------------------------------------------------------
+    # --- read by the status server ---
 
     @property
     def failure(self) -> str | None:
-        """Why the run failed, if it did."""
+        """Why the run failed, or None."""
         return self._failure
 
     def unready(self) -> str | None:
-        """Why this party is not at work with its peer; None if it is."""
+        """Return why this party is not working with its peer, or None if it is."""
         if self._failure is not None:
             return f"failed: {self._failure}"
         if self._is_serving:
-            return None if self._peer_now() in ("up", "unknown") else "the peer does not serve"
+            return None if self._peer_now() in ("up", "unknown") else "the peer is not serving"
         match self._peer_now():
             case "up":
                 return None
@@ -250,6 +178,7 @@ class Status:
                 return "not connected to the peer yet"
 
     def snapshot(self) -> Snapshot:
+        """Return the whole status at this moment."""
         peer = self._peer_now()
         unready = self.unready()
         with self._training_lock:
@@ -285,7 +214,7 @@ class Status:
             )
 
     def _peer_now(self) -> PeerState:
-        """As noted, unless the link or the peer itself says otherwise."""
+        """Return the recorded state of the peer, updated by the link or by asking the peer."""
         if self._is_serving and self._peer_check is not None:
             self._set_peer("up" if self._peer_check() else "lost")
         link = self._link
@@ -293,7 +222,7 @@ class Status:
             self._set_peer("lost")
         return self._peer
 
-    def _state(self, peer: PeerState) -> State:
+    def _state(self, peer: PeerState) -> PartyState:
         if self._failure is not None:
             return "failed"
         if self._is_serving:
@@ -306,7 +235,7 @@ class Status:
 
 
 class StepWatch:
-    """One step under way; a `StepProgress`."""
+    """One step in progress; a `StepProgress`."""
 
     def __init__(
         self, title: str, count: Callable[[int], None], clock: Callable[[], float]
@@ -324,13 +253,14 @@ class StepWatch:
         self._count(done)
 
     def read(self) -> StepFigures:
+        """Return the step's progress so far."""
         return StepFigures(self._title, self._rate.count, self._total, self._rate.per_second())
 
 
 class PeerCheck:
-    """Asks whether the peer is up, not too often, and one thread at a time."""
+    """Asks whether the peer is up, at most every few seconds and from one thread at a time."""
 
-    #: Seconds for which an answer holds.
+    #: Seconds for which an answer is reused.
     EVERY = 5.0
 
     def __init__(self, ask: Callable[[], bool], clock: Callable[[], float]) -> None:
@@ -346,14 +276,3 @@ class PeerCheck:
                 self._answer = self._ask()
                 self._asked = self._clock()
             return self._answer
-
-
-def _fields(figures: object) -> dict[str, object]:
-    """Those of a dataclass, one level deep."""
-    if not is_dataclass(figures):
-        raise TypeError(type(figures).__name__)
-    values = ((each.name, getattr(figures, each.name)) for each in fields(figures))
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values
-    }

@@ -1,7 +1,7 @@
-"""The live status page: markup that the script fills every second, its style, the script.
+"""The live status page: its markup, which a script updates every second, its style, the script.
 
-All come from this party itself; the server's policy forbids anything else. The script writes texts
-as texts, so a log line cannot become markup.
+All are served by this party itself; the content security policy forbids anything else. The script
+inserts texts as text, so a log line cannot become markup.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from florist.common.reports.html import Html, card, document, stylesheet, tag, titled_section
+from florist.common.reports.html import Html, document, stylesheet, tag, titled_section
 
 if TYPE_CHECKING:
-    from florist.common.observability.status import About
+    from florist.common.observability.snapshot import About
 
 _HERE = Path(__file__).parent
 
@@ -23,26 +23,18 @@ _LINKS = Html("""
 <link rel="stylesheet" href="status.css">
 <script src="status.js" defer></script>
 """)
-_NO_SCRIPT = "This page needs its own script; /metrics and /status.json tell the same without it."
-
-#: Cards by the `id` that the script writes to.
-_CARDS = {
-    "rate": "rows/s",
-    "sent": "sent",
-    "received": "received",
-    "waited": "waited for the peer",
-    "reconnects": "reconnects",
-    "certificate": "certificate",
-}
+_NO_SCRIPT = (
+    "This page needs JavaScript; /metrics and /status.json have the same content without it."
+)
 
 
 def style() -> str:
-    """That of the reports, and what only this page has."""
+    """Return the style sheet: the reports' and this page's own rules."""
     return stylesheet() + (_HERE / "status.css").read_text(encoding="utf-8")
 
 
 def page(about: About) -> str:
-    """The whole page, without figures."""
+    """Return the whole page, without values."""
     return document(
         f"{about.party} · FLORIST",
         _LINKS,
@@ -50,7 +42,7 @@ def page(about: About) -> str:
         tag("p", id="silence", class_="banner", role="alert", hidden=""),
         tag("noscript", tag("p", _NO_SCRIPT, class_="banner")),
         titled_section("Progress", _progress()),
-        titled_section("Line", tag("dl", *_cards(), class_="cards")),
+        titled_section("Network", tag("dl", id="cards", class_="cards")),
         _hidden_section("Training", tag("div", class_="grid", id="curves")),
         _hidden_section("Self-audit", _audit()),
         titled_section("Log", tag("ol", id="log-lines", class_="log", tabindex="0")),
@@ -79,21 +71,19 @@ def _progress() -> Html:
 
 
 def _audit() -> Html:
-    what = tag(
+    verdict = tag(
         "p",
-        "How well attacks on what we send tell real from synthetic: ",
+        "How well attacks on what we send distinguish real from synthetic data: ",
         tag("strong", "…", id="verdict"),
     )
     when = tag("p", "…", id="audited", class_="muted")
-    others = tag("details", tag("summary", "the others"), tag("div", id="attacks", class_="grid"))
-    return tag("div", what, when, tag("div", id="strongest"), others)
-
-
-def _cards() -> list[Html]:
-    return [card(label, tag("span", "…", id=name)) for name, label in _CARDS.items()]
+    others = tag(
+        "details", tag("summary", "Other attacks"), tag("div", id="attacks", class_="grid")
+    )
+    return tag("div", verdict, when, tag("div", id="strongest"), others)
 
 
 def _hidden_section(title: str, body: Html) -> Html:
-    """Shown once there is something to show."""
+    """Make a section that the script shows once it has content."""
     name = title.lower()
     return tag("div", titled_section(title, body), id=f"{name}-section", hidden="")

@@ -1,7 +1,7 @@
-"""A training run as others see it: its step, losses, tests, and what its self-audit found.
+"""The progress of a training run: step, losses, test figures, and findings of its self-audit.
 
-Reads what the run keeps anyway, so that a step costs nothing more. Aggregates alone, as in the
-history and in the audit's record.
+Reads what the run records anyway, so that observing costs a step nothing. Aggregates only, as in
+the history and in the audit's record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TestFigures:
-    """An epoch's mean loss and, where there is a test table, the AUC."""
+    """The mean loss of an epoch and, if there is a test table, the AUC."""
 
     epoch: int
     step: int
@@ -32,7 +32,7 @@ class TestFigures:
 
 @dataclass(frozen=True, slots=True)
 class AttackFigures:
-    """How well an attack on what we send did: folded AUC, 0.5 is chance, with its interval."""
+    """The success of an attack on what we send: folded AUC (0.5 is chance) with its interval."""
 
     attack: str
     over: Scope
@@ -43,12 +43,12 @@ class AttackFigures:
 
 @dataclass(frozen=True, slots=True)
 class AuditFigures:
-    """The newest audit of each scope, and the worst verdict of the run."""
+    """The latest audit of each scope, and the worst verdict of the run."""
 
     audits: int
     step: int
     verdict: Verdict
-    #: The strongest first.
+    #: The strongest attack first.
     attacks: tuple[AttackFigures, ...]
     warn_above: float | None
     stop_above: float | None
@@ -56,23 +56,23 @@ class AuditFigures:
 
 @dataclass(frozen=True, slots=True)
 class TrainingFigures:
-    """Where a run stands. Epochs and steps count those that are done."""
+    """The progress of a run. `step` and `epoch` count those that are done."""
 
     step: int
     steps: int
     epoch: int
     epochs: int
-    #: Of the last step at the active party; of the last epoch at the passive one.
+    #: Of the last step at the active party, of the last epoch at the passive party.
     loss: float | None
     auc: float | None
-    #: Step and mean loss up to it, None if that is no number; the active party's only.
+    #: Steps and the mean losses up to them, None if not finite; only at the active party.
     losses: tuple[tuple[int, float | None], ...]
     tests: tuple[TestFigures, ...]
     audit: AuditFigures | None
 
 
 class TrainingWatch:
-    """Follows one run. Not safe for several readers at once."""
+    """Observes one run. Not safe for concurrent readers."""
 
     def __init__(self, run: Run, audit: AuditRecord | None = None) -> None:
         """Follow `run` and, if the party audits itself, the record of its audits."""
@@ -81,6 +81,7 @@ class TrainingWatch:
         self._audit = None if audit is None else _AuditWatch(audit)
 
     def read(self) -> TrainingFigures:
+        """Return the progress so far."""
         schedule, history = self._run.schedule, self._run.history
         self._losses.extend(history.losses[self._losses.count :])
         tests = tuple(_tested(epoch, schedule) for epoch in tuple(history.epochs))
@@ -101,7 +102,7 @@ class TrainingWatch:
 
 
 def steps_done(rows: int, schedule: Schedule) -> int:
-    """Steps in which that many rows were used: each epoch has every UID once."""
+    """Return the steps after which this many rows were used; an epoch has every UID once."""
     epochs, rest = divmod(rows, schedule.union_size)
     return epochs * schedule.steps_per_epoch + -(-rest // schedule.batch_size)
 
@@ -118,7 +119,7 @@ def _last_loss(history: History) -> float | None:
 
 
 class _AuditWatch:
-    """Looks at each audit once, however many there are."""
+    """Observes the audits of a run; looks at each of them once."""
 
     def __init__(self, record: AuditRecord) -> None:
         self._record = record
@@ -127,7 +128,7 @@ class _AuditWatch:
         self._verdict: Verdict = "fine"
 
     def read(self) -> AuditFigures | None:
-        """None before the first that could judge."""
+        """Return the latest figures, or None before the first audit with a verdict."""
         settings = self._record.settings
         new = self._record.audits[self._seen :]
         self._seen += len(new)

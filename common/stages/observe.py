@@ -69,16 +69,17 @@ def observing(role: Role, config: PartyConfig, progress: Progress) -> Iterator[W
         yield Watch(role, progress)
         return
     # A party that nobody watches does not load these.
-    from florist.common.observability.certificate import CertificateEnd  # noqa: PLC0415
+    from florist.common.observability.certificate import CertificateExpiry  # noqa: PLC0415
     from florist.common.observability.log_tail import LogTail  # noqa: PLC0415
     from florist.common.observability.server import status_server  # noqa: PLC0415
-    from florist.common.observability.status import About, Status  # noqa: PLC0415
+    from florist.common.observability.snapshot import About  # noqa: PLC0415
+    from florist.common.observability.status import Status  # noqa: PLC0415
     from florist.common.stages.watched_role import WatchedProgress, WatchedRole  # noqa: PLC0415
 
     tail, tls = LogTail(), config.network.tls
     status = Status(
         About(config.party.name, config.party.peer, role.name, RELEASE),
-        certificate_days=CertificateEnd(None if tls is None else tls.certificate).days_left,
+        certificate_days=CertificateExpiry(None if tls is None else tls.certificate).days_left,
         log=tail.lines,
     )
     with tail.on(logging.getLogger("florist")), status_server(address, status):

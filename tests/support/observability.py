@@ -1,4 +1,4 @@
-"""Parts of a run that a status can follow, and what reads it over HTTP."""
+"""A status with values for every metric, and requests to a status server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import IntervalEstimate
-from florist.common.observability.status import About, Status
+from florist.common.observability.snapshot import About
+from florist.common.observability.status import Status
 from florist.common.settings.audit import AuditSettings
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import EpochFigures, History
@@ -28,7 +29,7 @@ ABOUT = About("bank", "telco", "active", "1.2.3")
 
 
 def make_run() -> Run:
-    """Two epochs of ten steps, none of them done."""
+    """Make a run of two epochs of ten steps, none of them done."""
     return Run(
         schedule=Schedule(bytes(32), 100, 10, 2),
         draws=SecretDraws(bytes(32)),
@@ -43,7 +44,7 @@ def make_run() -> Run:
 
 @contextmanager
 def busy_status() -> Iterator[Status]:
-    """A status in which everything has a value."""
+    """Yield a status in which every metric has a value."""
     record = AuditRecord("active", AuditSettings(stop_above=0.9), 100)
     record.audits.append(
         Figures(10, "epochs", (Finding("spectral", IntervalEstimate(0.55, 0.53, 0.57), None),))
@@ -65,7 +66,7 @@ def busy_status() -> Iterator[Status]:
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """The reply of a status server."""
 
     code: int
     headers: Mapping[str, str]
@@ -75,7 +76,7 @@ class Reply(NamedTuple):
 def get(
     address: str, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
 ) -> Reply:
-    """Ask a status server."""
+    """Send a request to a status server."""
     connection = HTTPConnection(address, timeout=10)
     try:
         connection.request(method, path, headers=dict(headers or {}))
@@ -94,7 +95,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def parsed(exposition: str) -> Samples:
-    """Every sample by its name and labels, as Prometheus reads them."""
+    """Return every sample by its name and labels, as Prometheus reads them."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(exposition)

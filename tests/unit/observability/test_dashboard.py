@@ -1,4 +1,4 @@
-"""Dashboard, alerts and scrape configuration speak of metrics that a party really has."""
+"""Dashboard, alerts and documentation match the metrics that a party has."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from florist.cli.metrics_reference import page
 from florist.common.observability.metrics import Metrics
 from tests.support.observability import busy_status
 
@@ -33,21 +34,21 @@ def metrics_in(expressions: list[str]) -> set[str]:
     return set(re.findall(r"\b(?:florist|process)_\w+", " ".join(expressions)))
 
 
-def test_the_dashboard_asks_for_metrics_that_are_there(dashboard: dict[str, Any]) -> None:
+def test_the_dashboard_uses_existing_metrics(dashboard: dict[str, Any]) -> None:
     expressions = [query["expr"] for panel in dashboard["panels"] for query in panel["targets"]]
-    asked = metrics_in(expressions)
-    assert asked <= known_metrics()
-    assert len(asked) > 15
+    used = metrics_in(expressions)
+    assert used <= known_metrics()
+    assert len(used) > 15
 
 
-def test_the_alerts_ask_for_metrics_that_are_there() -> None:
+def test_the_alerts_use_existing_metrics() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     assert metrics_in(expressions) <= known_metrics()
     assert len(expressions) == 4
 
 
-def test_the_data_source_is_the_one_that_is_provisioned(dashboard: dict[str, Any]) -> None:
+def test_the_dashboard_uses_the_provisioned_data_source(dashboard: dict[str, Any]) -> None:
     provisioned = yaml.safe_load(
         (DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text(encoding="utf-8")
     )
@@ -60,19 +61,19 @@ def test_the_data_source_is_the_one_that_is_provisioned(dashboard: dict[str, Any
 def test_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard["panels"]:
-        place = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
-            (place["x"] + across, place["y"] + down)
-            for across in range(place["w"])
-            for down in range(place["h"])
+            (position["x"] + across, position["y"] + down)
+            for across in range(position["w"])
+            for down in range(position["h"])
         }
         assert not cells & taken
-        assert place["x"] + place["w"] <= 24
+        assert position["x"] + position["w"] <= 24
         taken |= cells
 
 
-def test_the_docs_list_every_metric() -> None:
-    text = (DEPLOY.parent / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith("| `florist_")]
-    listed = metrics_in([row.split("|")[1] for row in rows])
-    assert listed == {name for name in known_metrics() if name.startswith("florist_")}
+def test_the_reference_page_is_current() -> None:
+    committed = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert committed == page(), (
+        "run: python -m florist.cli.metrics_reference > docs/reference/metrics.md"
+    )

@@ -82,9 +82,9 @@ def test_a_curve_holds_the_means_of_equal_stretches(count: int, piece: int) -> N
         curve.extend(values[start : start + piece])
     points = curve.points()
     assert curve.count == count
-    assert len(points) <= Curve.MOST
+    assert len(points) <= Curve.MAX_POINTS
     if count:
-        assert len(points) >= min(count, Curve.MOST // 2)
+        assert len(points) >= min(count, Curve.MAX_POINTS // 2)
         length = points[0][0]
         assert [end for end, _ in points] == [length * (n + 1) for n in range(len(points))]
         assert [mean for _, mean in points] == pytest.approx(stretches(values, length))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import prometheus_client
 
+from florist.common.observability.metric_table import METRICS
 from florist.common.observability.metrics import Metrics
 from florist.common.observability.status import Status
 from tests.support.observability import ABOUT, Samples, busy_status, parsed
@@ -11,7 +12,7 @@ def scraped(status: Status) -> Samples:
     return parsed(Metrics(status).write()[0].decode())
 
 
-def test_every_figure_is_there() -> None:
+def test_every_metric_has_a_value() -> None:
     with busy_status() as status:
         found = scraped(status)
     plain = {name: value for (name, labels), value in found.items() if not labels}
@@ -49,7 +50,13 @@ def test_every_figure_is_there() -> None:
     assert {key: found[key] for key in labelled} == labelled
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_every_metric_of_the_table_is_reported_under_its_name() -> None:
+    with busy_status() as status:
+        names = {name for name, _ in scraped(status) if name.startswith("florist_")}
+    assert names == {metric.sample_name for metric in METRICS}
+
+
+def test_unknown_values_are_left_out() -> None:
     names = {name for name, _ in scraped(Status(ABOUT))}
     assert "florist_peer_up" in names
     assert not names & {"florist_loss", "florist_auc", "florist_certificate_days_left"}
@@ -58,7 +65,7 @@ def test_what_is_not_known_is_not_told() -> None:
         assert "florist_peer_up" not in {name for name, _ in scraped(status)}
 
 
-def test_labels_hold_any_text() -> None:
+def test_labels_may_contain_any_text() -> None:
     status = Status(ABOUT)
     title = 'a "quoted" \\ title\nwith a break'
     with status.step(title) as step:
@@ -66,7 +73,7 @@ def test_labels_hold_any_text() -> None:
         assert scraped(status)["florist_step_total", (("step", title),)] == 1
 
 
-def test_the_form_is_that_which_is_asked_for() -> None:
+def test_the_format_follows_the_accept_header() -> None:
     metrics = Metrics(Status(ABOUT))
     assert metrics.write()[1].startswith("text/plain")
     body, kind = metrics.write("application/openmetrics-text; version=1.0.0")
@@ -74,7 +81,7 @@ def test_the_form_is_that_which_is_asked_for() -> None:
     assert body.endswith(b"# EOF\n")
 
 
-def test_nothing_of_the_global_registry_gets_in() -> None:
+def test_the_global_registry_is_not_included() -> None:
     stray = prometheus_client.Gauge("stray_figure_of_another_library", "Not ours.")
     try:
         assert b"stray" not in Metrics(Status(ABOUT)).write()[0]

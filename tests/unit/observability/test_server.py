@@ -10,8 +10,9 @@ import pytest
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.ports import free_port
-from florist.common.observability.server import MOST, status_server
-from florist.common.observability.status import About, Status
+from florist.common.observability.server import MAX_CONNECTIONS, status_server
+from florist.common.observability.snapshot import About
+from florist.common.observability.status import Status
 from florist.common.transport.in_memory import linked_pair
 from tests.support.observability import ABOUT, get, get_status, parsed
 
@@ -104,7 +105,7 @@ def test_a_port_in_use_is_an_error_that_names_the_key(address: str, status: Stat
 def test_clients_that_hang_keep_nobody_out(address: str) -> None:
     host, _, port = address.rpartition(":")
     with ExitStack() as stack:
-        for _ in range(3 * MOST):
+        for _ in range(3 * MAX_CONNECTIONS):
             hung = stack.enter_context(socket.create_connection((host, int(port))))
             hung.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
         began = time.monotonic()

@@ -14,6 +14,7 @@ from florist.common.audit.statistics import IntervalEstimate
 from florist.common.core.errors import PeerLost
 from florist.common.observability.log_tail import LINES, WIDTH, LogTail
 from florist.common.observability.status import Status
+from florist.common.observability.status_json import status_json
 from florist.common.observability.training_watch import steps_done
 from florist.common.settings.audit import AuditSettings
 from florist.common.training.history import EpochFigures
@@ -22,7 +23,7 @@ from florist.common.transport.in_memory import linked_pair
 from tests.support.observability import ABOUT, make_run
 
 if TYPE_CHECKING:
-    from florist.common.observability.status import PeerState, State
+    from florist.common.observability.snapshot import PartyState, PeerState
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Moment:
 
     status: Status = field(default_factory=lambda: Status(ABOUT))
 
-    def check(self, state: State, peer: PeerState, *, ready: bool) -> None:
+    def check(self, state: PartyState, peer: PeerState, *, ready: bool) -> None:
         now = self.status.snapshot()
         assert (now.state, now.peer, now.is_ready) == (state, peer, ready)
         assert (self.status.unready() is None) is ready
@@ -47,7 +48,7 @@ def test_a_run_from_its_start_to_its_end() -> None:
         with status.connected(linked_pair()[0]):
             moment.check("running", "up", ready=True)
             states = [each.state for each in status.snapshot().stages]
-            assert states == (["running", "to come"] if stage == "align" else ["done", "running"])
+            assert states == (["running", "pending"] if stage == "align" else ["done", "running"])
     moment.check("finished", "idle", ready=False)
     assert status.failure is None
 
@@ -92,7 +93,7 @@ def test_a_failure_is_told() -> None:
     status.fail("data.train: gone")
     now = status.snapshot()
     assert (now.state, now.is_ready, now.reason) == ("failed", False, "data.train: gone")
-    assert [stage.state for stage in now.stages] == ["failed", "to come"]
+    assert [stage.state for stage in now.stages] == ["failed", "pending"]
 
 
 def test_steps_and_rows_from_several_threads() -> None:
@@ -195,8 +196,9 @@ def test_a_snapshot_is_json_whatever_the_numbers() -> None:
     run = make_run()
     run.history.losses += [math.nan, 0.5]
     status.train(run)
-    facts = json.loads(status.snapshot().to_json())
+    facts = json.loads(status_json(status.snapshot()))
     assert facts["certificate_days"] is None
+    assert {card["title"]: card["value"] for card in facts["cards"]}["certificate"] is None
     assert facts["training"]["losses"] == [[1, None], [2, 0.5]]
 
 
