@@ -88,6 +88,7 @@ docs: $(STAMP)
 reference: $(STAMP)
 	$(BIN)/python -m tools.configuration_page > docs/reference/configuration.md
 	$(BIN)/python -m tools.errors_page > docs/reference/errors.md
+	$(BIN)/python -m tools.metrics_page > docs/reference/metrics.md
 
 demo: $(STAMP)
 	$(BIN)/florist demo

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from florist.cli.metrics_reference import page
 from florist.common.observability.metrics import Metrics
 from tests.support.observability import busy_status
+from tools.metrics_page import page
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "dashboards" / "florist.json"
@@ -74,6 +74,4 @@ def test_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
 
 def test_the_reference_page_is_current() -> None:
     committed = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    assert committed == page(), (
-        "run: python -m florist.cli.metrics_reference > docs/reference/metrics.md"
-    )
+    assert committed == page(), "run: make reference"
