@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 #: Contiguous memory; numpy's types can express this only from Python 3.12.
-Bytes: TypeAlias = bytes | bytearray | npt.NDArray[Any]
+Bytes: TypeAlias = bytes | bytearray | npt.NDArray[np.generic]
 
 
 class Kernels(Protocol):

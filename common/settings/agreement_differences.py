@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from florist.common.core.errors import ProtocolViolation
 
@@ -56,7 +56,7 @@ def _fields(text: str) -> dict[str, str]:
     return fields
 
 
-def _leaves(values: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _leaves(values: dict[str, object], above: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     if len(above) >= MAX_DEPTH:
         raise ProtocolViolation(f"the peer's agreement is nested deeper than {MAX_DEPTH} levels")
     for key, value in values.items():
@@ -67,7 +67,7 @@ def _leaves(values: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[st
             yield ".".join(path), json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ProtocolViolation("the peer's agreement contains a key twice")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 FormatName = Literal["plain", "criteo", "avazu"]
 
@@ -21,7 +21,7 @@ class Format:
     numeric: tuple[str, ...]
     categorical: tuple[str, ...]
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, str | tuple[str, ...]]:
         """Return the configuration keys that the format determines, with their values."""
         return asdict(self)
 
