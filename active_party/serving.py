@@ -86,10 +86,12 @@ class ModelPredictionHandler:
                 RefusalReason.MISMATCH, "this party serves another model: connect again"
             )
 
-    def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
+    def predict(
+        self, request: PredictionRequest, cancelled: Event | None = None
+    ) -> PredictionReply:
         rows = self._rows(request.embeddings)
         own = self._own_rows(request.group, len(rows))
-        self._spend(len(rows), patience)
+        self._spend(len(rows), cancelled)
         answer = self._batcher(rows, *own)
         self._watch.served(len(rows))
         return PredictionReply(answer.numpy().astype("<f4", copy=False).tobytes())
@@ -131,14 +133,14 @@ class ModelPredictionHandler:
             )
         return (torch.from_numpy(self._table.rows(group)),)
 
-    def _spend(self, rows: int, patience: Event | None) -> None:
-        if patience is None:
+    def _spend(self, rows: int, cancelled: Event | None) -> None:
+        if cancelled is None:
             self._budget.demand(rows)
             return
         while wait := self._budget.take(rows):
             if wait == float("inf"):
                 self._budget.demand(rows)
-            if patience.wait(wait):
+            if cancelled.wait(wait):
                 raise RequestRefused(RefusalReason.STOPPING, "the service is being stopped")
 
     def _compute(self, embeddings: Tensor, own: Tensor | None = None) -> Tensor:

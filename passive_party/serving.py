@@ -31,7 +31,7 @@ from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.common.training.row_codec import RowCodec
-from florist.common.transport.grpc_prediction_client import PredictionLine
+from florist.common.transport.grpc_prediction_client import PredictionConnection
 from florist.common.transport.messages import PredictionRequest
 from florist.passive_party.predictions_by_id import PredictionsById
 from florist.passive_party.row_encoder import BadRow, RowEncoder
@@ -66,7 +66,7 @@ class PredictionClient:
     def __init__(
         self,
         bundle: PassiveBundle,
-        connection: PredictionLine,
+        connection: PredictionConnection,
         terms: ServingTerms,
         by_id: PredictionsById | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class PredictionClient:
         credentials = own_credentials(config, plaintext=plaintext)
         offer = make_offer(bundle, config.agreement.serving, _served_union(config, runs, bundle))
         peer = config.party.peer
-        connection, terms = PredictionLine.dial(
+        connection, terms = PredictionConnection.dial(
             config.serving.address or config.network.address,
             credentials,
             peer,

@@ -65,7 +65,7 @@ class MergedProgress:
         """Report the current status of the branches, one per branch."""
         sent = sum(each.sent for each in statuses)
         received = sum(each.received for each in statuses)
-        self._traffic.count_beside(sent - self._sent, received - self._received)
+        self._traffic.count_branches(sent - self._sent, received - self._received)
         self._sent, self._received = sent, received
         self._show_steps([each.steps for each in statuses])
 

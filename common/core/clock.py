@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from threading import Event
+    from threading import Condition, Event
 
 
 class Clock(Protocol):
@@ -24,6 +24,14 @@ class Clock(Protocol):
         """Wait until the event is set, for this many seconds at most; return whether it is."""
         ...
 
+    def wait_on(self, condition: Condition, seconds: float | None) -> None:
+        """Wait until the condition is notified, for this many seconds at most.
+
+        The caller holds the condition's lock and checks afterwards what has changed: the wait may
+        also end early for no reason. None waits without a limit.
+        """
+        ...
+
 
 class SystemClock:
     """The operating system's monotonic clock."""
@@ -36,6 +44,9 @@ class SystemClock:
 
     def wait(self, event: Event, seconds: float) -> bool:
         return event.wait(seconds)
+
+    def wait_on(self, condition: Condition, seconds: float | None) -> None:
+        condition.wait(seconds)
 
 
 SYSTEM_CLOCK = SystemClock()

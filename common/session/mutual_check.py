@@ -1,4 +1,4 @@
-"""Both say something, both check what they hear, and both see what is wrong."""
+"""An exchange in which both parties send a message and both check the other's."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ M = TypeVar("M", bound="Message")
 
 
 def mutual_check(channel: Channel, ours: M, check: Callable[[M], None]) -> M:
-    """Send `ours`, receive the peer's, and check it; the peer does the same.
+    """Send `ours`, receive the peer's message and check it, while the peer does the same.
 
-    Where `check` fails here it is to fail there too. Each then reports it by itself: neither is
-    gone before the other has heard what it had to say.
+    If `check` fails for one party, it must fail for the other one too. Each party then reports the
+    error itself: neither disconnects before the other one has received its message.
+
+    Returns:
+        The peer's message.
     """
     channel.send(ours)
     theirs = channel.receive(type(ours))
-    channel.send(ours)  # once more, as a sign that theirs was heard
+    channel.send(ours)  # again, to acknowledge the peer's message
     try:
         check(theirs)
     except FloristError:

@@ -1,4 +1,4 @@
-"""How a stage meets its peer: connect, shake hands, and again while the peer only checks."""
+"""Opens the session of a stage: connects, performs the handshake, and retries where needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.release import RELEASE
 from florist.common.session.session import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from florist.common.core.clock import Clock
     from florist.common.core.roles import RoleName
     from florist.common.session.stage_state import StageState
     from florist.common.settings.party_config import PartyConfig
@@ -30,7 +32,7 @@ log = logging.getLogger("florist.session")
 
 
 class ConnectingRole(Protocol):
-    """What a session needs of a role: its name, and how it connects to the peer."""
+    """The part of a role that a session needs: its name, and how it connects to the peer."""
 
     @property
     def name(self) -> RoleName: ...
@@ -49,18 +51,18 @@ class ConnectingRole(Protocol):
 
 
 def own_credentials(config: PartyConfig, *, plaintext: bool) -> Credentials | None:
-    """Our TLS files, checked; None only where plain text was asked for.
+    """This party's TLS files, checked; None only if `plaintext` is true.
 
     Raises:
-        ConfigurationError: a file cannot be used, or there are none.
+        ConfigurationError: a file cannot be used, or no files are configured.
     """
     if plaintext:
         return None
     tls = config.network.tls
     if tls is None:
         raise ConfigurationError(
-            "network.tls is missing: name the authority's certificate, ours, and our key; "
-            "`florist certs` makes them"
+            "network.tls is missing: set the authority's certificate, this party's certificate and "
+            "its key; `florist certs` creates them"
         )
     return Credentials.load(tls.authority, tls.certificate, tls.key, config.party.name)
 
@@ -71,32 +73,42 @@ def open_session(
     config: PartyConfig,
     stage: StageState,
     *,
-    patience: float,
+    timeout: float,
     plaintext: bool,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[Session]:
-    """A session with the peer for `stage`; it ends with the context.
+    """A session with the peer for `stage`; it closes when the context ends.
 
-    A peer that runs `florist preflight` compares agreements and leaves; one that still has a stage
-    to close that is over here closes it. This side then waits for its run.
+    A peer that runs `florist preflight` compares the agreements and disconnects. A peer that does
+    not know yet that an earlier stage is complete learns it and disconnects. In both cases this
+    party waits for the peer to connect again.
+
+    Args:
+        role: this party's role.
+        config: this party's configuration.
+        stage: the stage to run.
+        timeout: seconds for each attempt to connect.
+        plaintext: connect without TLS.
+        clock: the session's clock.
 
     Raises:
-        StageAlreadyComplete: both have their results.
-        TransportError: the peer did not come within `patience` seconds.
+        StageAlreadyComplete: both parties have their results.
+        TransportError: the peer did not connect within `timeout` seconds.
     """
     agreement = config.agreement.canonical()
     hello = make_hello(role.name, RELEASE, agreement, stage.name, finished=stage.is_finished)
+    timeouts = SessionTimeouts(config.timeouts.silence, config.timeouts.stall)
     while True:
         with ExitStack() as stack:
-            link = stack.enter_context(role.connect(config, plaintext, patience))
-            times = SessionTimeouts(config.timeouts.silence, config.timeouts.stall)
+            link = stack.enter_context(role.connect(config, plaintext, timeout))
             try:
-                session = stack.enter_context(Session(link, hello, times))
+                session = stack.enter_context(Session(link, hello, timeouts, clock))
             except PeerRunsPreflight:
                 log.info("%s has checked the connection; waiting for its run", config.party.peer)
                 continue
             except PeerInEarlierStage:
-                log.info("%s ends an earlier stage; waiting for it", config.party.peer)
+                log.info("%s is completing an earlier stage; waiting for it", config.party.peer)
                 continue
-            log.info("connected to %s; the agreements are equal", config.party.peer)
+            log.info("connected to %s; the agreements are identical", config.party.peer)
             yield session
             return

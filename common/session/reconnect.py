@@ -1,17 +1,17 @@
-"""A stage that outlives its connection: work with the peer until both have it done.
+"""Runs a stage across lost connections: works with the peer until both have their results.
 
-When the peer is lost (a cut line, a crash, a restart) this party waits for it, for
-`timeouts.outage` at most, and the two go on from what both have kept. Work is therefore written so
-that it can be begun again: it looks at the disk first.
+When the peer is lost (network failure, crash, restart), this party waits for it for up to
+`timeouts.outage` seconds, and the two resume from what both have saved. The work of a stage must
+therefore be restartable: it first looks at what is on disk.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import FloristError, PeerFailed, PeerLost, TransportError
 from florist.common.session.open_session import open_session
 from florist.common.session.session import StageAlreadyComplete
@@ -19,6 +19,7 @@ from florist.common.session.session import StageAlreadyComplete
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from florist.common.core.clock import Clock
     from florist.common.session.open_session import ConnectingRole
     from florist.common.session.session import Session
     from florist.common.session.stage_state import StageState
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.session")
 
-#: Seconds of a session after which the next loss is a new one, with all of our patience.
-STEADY = 60.0
+#: Seconds after which a session counts as stable: the next loss gets the full outage time again.
+STABLE_AFTER = 60.0
 
-#: Seconds between a loss and the next attempt: the other side may have to notice it first.
+#: Seconds between a loss and the next attempt, so that the peer can notice the loss as well.
 PAUSE = 0.5
 
 
@@ -40,45 +41,48 @@ def run_with_peer(
     work: Callable[[Session], None],
     *,
     plaintext: bool,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    """Run `work`, which saves its result, in a session with the peer; after a loss, in a new one.
+    """Run `work`, which saves its result, in a session; after a loss, run it in a new session.
 
     Returns when both parties have their results.
 
     Raises:
-        TransportError: the peer did not come, or did not come back in time.
-        FloristError: what ended the work, here or at the peer.
+        TransportError: the peer did not connect, or did not reconnect in time.
+        FloristError: the error that ended the work, here or at the peer.
     """
-    outage = Outage(config.timeouts.outage)
+    outage = Outage(config.timeouts.outage, clock)
     while True:
-        began = time.monotonic()
+        started = clock.now()
         try:
             with open_session(
                 role,
                 config,
                 stage,
-                patience=outage.patience(config.timeouts.connect),
+                timeout=outage.connect_timeout(config.timeouts.connect),
                 plaintext=plaintext,
+                clock=clock,
             ) as session:
-                outage.ended(config.party.peer)
-                began = time.monotonic()
+                if outage.is_under_way:
+                    log.info("%s is back", config.party.peer)
+                started = clock.now()
                 work(session)
                 stage.finish()
         except StageAlreadyComplete:
             break
         except (TransportError, PeerFailed) as error:
-            if not outage.should_wait(error, lasted=time.monotonic() - began):
-                if _is_nobody_there(error) and stage.is_finished:
-                    log.warning("%s; our own result is whole", error)
+            if not outage.should_wait(error, lasted=clock.now() - started):
+                if _never_connected(error) and stage.is_finished:
+                    log.warning("%s; this party's result is complete", error)
                     break
                 raise
             log.warning(
                 "%s; waiting for %s, for %.0f s at most (timeouts.outage)",
                 error,
                 config.party.peer,
-                outage.left,
+                outage.remaining,
             )
-            time.sleep(PAUSE)
+            clock.sleep(PAUSE)
         else:
             break
     stage.close()
@@ -86,37 +90,38 @@ def run_with_peer(
 
 @dataclass
 class Outage:
-    """The time without a peer that can be borne."""
+    """How long the peer has been away, and whether to keep waiting for it."""
 
-    #: Seconds.
+    #: The maximum length of an outage in seconds; 0 means not to wait at all.
     longest: float
-    #: When our patience ends; None while there was no loss, or it is long ago.
+    clock: Clock = SYSTEM_CLOCK
+    #: The time at which waiting ends; None if there has been no recent loss.
     deadline: float | None = None
 
     @property
-    def left(self) -> float:
-        """Seconds of patience."""
-        return self.longest if self.deadline is None else self.deadline - time.monotonic()
+    def is_under_way(self) -> bool:
+        """Whether the peer was lost recently."""
+        return self.deadline is not None
 
-    def patience(self, at_first: float) -> float:
-        """Seconds for the next meeting."""
-        return at_first if self.deadline is None else max(1.0, self.left)
+    @property
+    def remaining(self) -> float:
+        """Seconds left to wait."""
+        return self.longest if self.deadline is None else self.deadline - self.clock.now()
 
-    def ended(self, peer: str) -> None:
-        """The peer is there."""
-        if self.deadline is not None:
-            log.info("%s is back", peer)
+    def connect_timeout(self, first: float) -> float:
+        """Seconds to wait for the next connection: `first` unless the peer was lost recently."""
+        return first if self.deadline is None else max(1.0, self.remaining)
 
     def should_wait(self, error: FloristError, lasted: float) -> bool:
-        """Whether to wait after this loss, of a session that `lasted` so many seconds."""
-        if lasted > STEADY and not _is_nobody_there(error):
+        """Whether to wait for the peer after `error` ended a session of `lasted` seconds."""
+        if lasted > STABLE_AFTER and not _never_connected(error):
             self.deadline = None
         is_first = self.deadline is None
         if self.longest == 0 or not _may_return(error, is_first=is_first):
             return False
         if is_first:
-            self.deadline = time.monotonic() + self.longest
-        return self.left > 0
+            self.deadline = self.clock.now() + self.longest
+        return self.remaining > 0
 
 
 def _may_return(error: FloristError, *, is_first: bool) -> bool:
@@ -125,10 +130,10 @@ def _may_return(error: FloristError, *, is_first: bool) -> bool:
             return error.returns
         case PeerLost():
             return True
-        case _:  # not even connected: an error of the set-up, unless the peer has been there before
+        case _:  # never connected: a configuration error, unless the peer was connected before
             return not is_first
 
 
-def _is_nobody_there(error: FloristError) -> bool:
-    """Whether there was no session at all."""
+def _never_connected(error: FloristError) -> bool:
+    """Whether the error occurred before there was a session."""
     return isinstance(error, TransportError) and not isinstance(error, PeerLost)

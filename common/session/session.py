@@ -1,18 +1,18 @@
-"""A session: a link whose two ends have agreed, know that the other lives, and say why they stop.
+"""A session: a link with a handshake, heartbeats and a final message that says why it ends.
 
-To protocol code a session is a link. Beneath it the control channel carries the handshake, then a
-heartbeat every few seconds from a thread of its own, then one farewell: `Goodbye`, or `Abort` with
-the reason. A peer that is silent, or alive but idle while we are idle too, ends the session here.
+Protocol code uses a session as a link. Underneath, the control channel carries the handshake, then
+a heartbeat every few seconds from a separate thread, then one final message: `Goodbye`, or `Abort`
+with the reason. The session ends when the peer is silent, or when neither party makes progress.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Self
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import (
     AgreementMismatch,
     ChannelEnded,
@@ -40,6 +40,7 @@ from florist.common.transport.messages import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from florist.common.core.clock import Clock
     from florist.common.transport.channel import Channel, Link, Traffic
 
 log = logging.getLogger("florist.session")
@@ -47,53 +48,61 @@ log = logging.getLogger("florist.session")
 #: The stage of a party that only checks the connection and the agreement.
 PREFLIGHT = "preflight"
 
-#: Longest reason that is taken from the peer, in characters.
+#: The maximum length of a reason from the peer, in characters.
 REASON_LIMIT = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTimeouts:
-    """How long a session waits, in seconds."""
+    """How long a session waits before it gives up, in seconds."""
 
-    #: For any sign of life.
+    #: Maximum time without any data from the peer.
     silence: float = 10.0
-    #: While both are alive and neither makes progress.
+    #: Maximum time in which both parties are alive but neither makes progress.
     stall: float = 1800.0
 
 
 class NoStageToRun(Exception):  # noqa: N818 - not an error
-    """The agreements are equal, but the two do not run a stage together now."""
+    """The handshake succeeded, but the two parties do not run a stage together now."""
 
 
 class PeerRunsPreflight(NoStageToRun):
-    """The peer runs `florist preflight`, and has left again."""
+    """The peer ran `florist preflight` and has disconnected."""
 
 
 class StageAlreadyComplete(NoStageToRun):
-    """The peer has its result of this stage, and so have we."""
+    """Both parties have their results of this stage."""
 
 
 class PeerInEarlierStage(NoStageToRun):
-    """The peer learns only now that an earlier stage is over, and comes again for this one."""
+    """The peer has just learnt that an earlier stage is complete; it reconnects for this one."""
 
 
 class Session:
-    """An agreed link. Use as a context: leaving it says goodbye, or, on an error, why."""
+    """A link after a successful handshake.
 
-    def __init__(self, link: Link, hello: Hello, patience: SessionTimeouts) -> None:
+    Use it as a context manager: on exit it sends `Goodbye` or, after an error, `Abort`.
+    """
+
+    def __init__(
+        self, link: Link, hello: Hello, timeouts: SessionTimeouts, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._link = link
         self._hello = hello
-        self._patience = patience
-        self._control: Channel = link.channel(CONTROL, timeout=patience.silence)
+        self._timeouts = timeouts
+        self._clock = clock
+        self._control: Channel = link.channel(CONTROL, timeout=timeouts.silence)
         self._work = _Counter()
         self._peer_done = Event()
-        self._ended = Event()
+        #: Set once nothing more is read from `control`: after a goodbye or a failure.
+        self._stopped_listening = Event()
+        self._closed = Event()
         self._farewell_lock = Lock()
-        self._farewell_said = False
+        self._farewell_sent = False
         self._last_state = (-1, -1)
-        self._last_move = time.monotonic()
+        self._last_progress = clock.now()
 
-    # -- as protocol code sees it ------------------------------------------------------------------
+    # -- the interface for protocol code -----------------------------------------------------------
 
     @property
     def traffic(self) -> Traffic:
@@ -107,32 +116,32 @@ class Session:
         return self._link.channel(name, timeout)
 
     def fail(self, error: FloristError) -> None:
-        """Tell the peer why, then end the link here. The first error wins."""
+        """Send the reason to the peer, then fail the link. Only the first error counts."""
         if self._link.failure is None and not isinstance(error, PeerFailed | TransportError):
-            self._say_farewell(Abort(error.for_peer[:REASON_LIMIT], error.returns))
+            self._send_farewell(Abort(error.for_peer[:REASON_LIMIT], error.returns))
         self._link.fail(error)
 
     def close(self) -> None:
-        self._ended.set()
+        self._closed.set()
         self._link.close()
 
     def count_work(self, amount: int) -> None:
-        """Progress of ours, so that the peer can tell waiting from hanging."""
+        """Count this party's progress, which tells the peer that this party is not stalled."""
         self._work.add(amount)
 
-    # -- its life ----------------------------------------------------------------------------------
+    # -- the life of a session ---------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         try:
             self._handshake()
         except NoStageToRun:
-            self._say_farewell(Goodbye())
+            self._send_farewell(Goodbye())
             self.close()
             raise
         except BaseException as error:
-            self._end_badly(error)
+            self._abort(error)
             raise
-        for target in (self._beat, self._listen):
+        for target in (self._send_heartbeats, self._listen):
             Thread(target=target, name=f"session-{target.__name__}", daemon=True).start()
         return self
 
@@ -143,62 +152,63 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._end_badly(error)
+            self._abort(error)
             return
         try:
-            self._say_farewell(Goodbye())
+            self._send_farewell(Goodbye())
             self._wait_for_goodbye()
         finally:
             self.close()
 
-    def _end_badly(self, error: BaseException) -> None:
+    def _abort(self, error: BaseException) -> None:
         self.fail(as_florist_error(error))
         self.close()
 
     def _handshake(self) -> None:
         self._control.send(self._hello)
         try:
-            message = self._control.receive(Control, timeout=self._patience.silence)
+            message = self._control.receive(Control, timeout=self._timeouts.silence)
         except ChannelEnded:
-            raise PeerLost("the peer ended the session before it greeted us") from None
+            raise PeerLost("the peer closed the connection before the handshake") from None
         match message:
             case Hello() as theirs:
                 _compare(self._hello, theirs)
             case Abort() as abort:
                 raise _peer_failed(abort)
             case _:
-                raise ProtocolViolation("the peer's first message is no greeting")
+                raise ProtocolViolation("the peer's first message is not a Hello")
 
-    def _beat(self) -> None:
-        """Say every few seconds that we live."""
-        while not self._ended.wait(self._patience.silence / 4):
+    def _send_heartbeats(self) -> None:
+        while not self._clock.wait(self._closed, self._timeouts.silence / 4):
             try:
                 self._control.send(Heartbeat(self._work.value))
             except FloristError:
-                return  # the link has failed; every caller of the session sees why
+                return  # the link has failed; all callers of the session get the error
 
     def _listen(self) -> None:
-        """Hear whether the peer lives, finishes, or gives up."""
+        """Read the peer's heartbeats until it finishes or fails."""
         try:
-            while self._hear(self._next_message()):
+            while self._handle(self._next_message()):
                 pass
         except ProtocolViolation as error:
             self.fail(error)
         except FloristError as error:
             self._link.fail(error)  # the peer is gone or silent
+        finally:
+            self._stopped_listening.set()
 
     def _next_message(self) -> Control:
-        """What comes next on `control`; a heartbeat may be late behind a flood of other data."""
+        """The next message on `control`; bulk data on other channels may delay a heartbeat."""
         while True:
-            heard = self._link.traffic.received
+            received = self._link.traffic.received
             try:
-                return self._control.receive(Control, timeout=self._patience.silence)
+                return self._control.receive(Control, timeout=self._timeouts.silence)
             except PeerLost:
-                if self._link.failure is not None or self._link.traffic.received == heard:
+                if self._link.failure is not None or self._link.traffic.received == received:
                     raise
 
-    def _hear(self, message: Control) -> bool:
-        """Take one message of the peer's; False after its last."""
+    def _handle(self, message: Control) -> bool:
+        """Handle a message of the peer; False after its last one."""
         match message:
             case Heartbeat(work):
                 self._check_stall(work)
@@ -208,39 +218,40 @@ class Session:
             case Abort() as abort:
                 self._link.fail(_peer_failed(abort))
             case _:
-                self.fail(ProtocolViolation("the peer greeted twice"))
+                self.fail(ProtocolViolation("the peer sent a second Hello"))
         return False
 
     def _check_stall(self, peer_work: int) -> None:
-        """Fail when neither side moves: one that waits for a working peer is no stall."""
-        now = time.monotonic()
+        """Fail if neither party makes progress; waiting for a busy peer is not a stall."""
+        now = self._clock.now()
         state = (self._work.value, peer_work)
         if state != self._last_state:
-            self._last_state, self._last_move = state, now
-        elif now - self._last_move > self._patience.stall:
+            self._last_state, self._last_progress = state, now
+        elif now - self._last_progress > self._timeouts.stall:
             raise PeerLost(
-                f"the peer is alive, but neither side made progress for {self._patience.stall:g} s"
+                "the peer is alive, but neither party made progress for "
+                f"{self._timeouts.stall:g} s (timeouts.stall)"
             )
 
-    def _say_farewell(self, farewell: Goodbye | Abort) -> None:
+    def _send_farewell(self, farewell: Goodbye | Abort) -> None:
         with self._farewell_lock:
-            if self._farewell_said:
+            if self._farewell_sent:
                 return
-            self._farewell_said = True
+            self._farewell_sent = True
         try:
             self._control.send(farewell)
         except FloristError:
-            log.debug("the link was gone before the farewell")
+            log.debug("the link failed before the final message was sent")
 
     def _wait_for_goodbye(self) -> None:
-        """The peer may still be saving its result; its heartbeats show that it lives."""
-        while not self._peer_done.wait(0.05):
-            if self._link.failure is not None:
-                raise self._link.failure
+        """Wait for the peer, which may still be saving its result; heartbeats show it is alive."""
+        self._stopped_listening.wait()
+        if not self._peer_done.is_set():
+            raise self._link.failure or PeerLost("the peer closed the connection")
 
 
 class _Counter:
-    """A number that several threads add to."""
+    """A thread-safe counter."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -254,26 +265,27 @@ class _Counter:
 def make_hello(
     role: str, release: str, agreement: str, stage: str, *, finished: bool = False
 ) -> Hello:
-    """What this party says first; `finished` if it has its result of the stage."""
+    """This party's first message; `finished` if it has its result of the stage."""
     return Hello(PROTOCOL_VERSION, role, release, agreement, stage, finished)
 
 
 def _compare(ours: Hello, theirs: Hello) -> None:
-    """Both sides see both greetings, so both find the same differences.
+    """Compare both parties' hellos; both parties find the same differences.
 
     Raises:
-        ConfigurationError: other protocol, same role, other stage.
-        AgreementMismatch: field by field.
-        NoStageToRun: all is well, but there is nothing to run together now.
+        ConfigurationError: the protocol versions or the stages differ, or the roles are the same.
+        AgreementMismatch: the agreements differ; names each field.
+        NoStageToRun: everything matches, but there is no stage to run together now.
     """
     if theirs.protocol != ours.protocol:
         raise ConfigurationError(
-            f"protocol version {ours.protocol} here, {theirs.protocol} at the peer "
-            f"(release {_shown(theirs.release)}): run the same release on both sides"
+            f"this party uses protocol version {ours.protocol}, the peer protocol version "
+            f"{theirs.protocol} (release {_shown(theirs.release)}); run the same release on both "
+            "sides"
         )
     if theirs.role == ours.role:
         raise ConfigurationError(
-            f"both parties run with --role {ours.role}: one must be active, the other passive"
+            f"both parties run with --role {ours.role}; one must be active, the other passive"
         )
     if found := differences(ours.agreement, theirs.agreement):
         raise AgreementMismatch(found)
@@ -282,31 +294,32 @@ def _compare(ours: Hello, theirs: Hello) -> None:
 
 
 def _compare_stages(ours: Hello, theirs: Hello) -> None:
-    """Each party names the first stage that is not over for it; mostly it is the same one."""
+    """Compare the first stages that the parties have not completed; usually they are the same."""
     if theirs.stage == PREFLIGHT:
         raise PeerRunsPreflight
     if theirs.stage == ours.stage:
         if ours.finished and theirs.finished:
             raise StageAlreadyComplete
         return
-    order: dict[str, int] = {stage: place for place, stage in enumerate(STAGES)}
+    order: dict[str, int] = {stage: index for index, stage in enumerate(STAGES)}
     if ours.stage in order and theirs.stage in order:
         behind = ours if order[ours.stage] < order[theirs.stage] else theirs
         if behind.finished:
             raise StageAlreadyComplete if behind is ours else PeerInEarlierStage
     raise ConfigurationError(
-        f"--stage {ours.stage} here, --stage {_shown(theirs.stage)} at the peer: start both with "
-        "the same; if one has lost what it had finished, restore it, or start both with --force"
+        f"this party runs --stage {ours.stage}, the peer --stage {_shown(theirs.stage)}; start "
+        "both with the same stage. If one party has lost the result of a completed stage, restore "
+        "it, or start both with --force"
     )
 
 
 def _peer_failed(abort: Abort) -> PeerFailed:
     return PeerFailed(
-        f"the peer stopped: {_shown(abort.reason) or 'it gave no reason'}",
+        f"the peer stopped: {_shown(abort.reason) or 'no reason given'}",
         returns=abort.will_reconnect,
     )
 
 
 def _shown(text: str) -> str:
-    """The peer's words."""
+    """Text from the peer, made safe to print."""
     return printable(text, REASON_LIMIT)

@@ -1,8 +1,8 @@
-"""The stages of a run, and how a party stands with each: to do, finished here, or over.
+"""The stages of a run and their state at this party: to do, finished here, or complete.
 
-A party that has saved its result cannot know whether its peer has, until the peer says goodbye.
-Until then the stage is finished here, but not over: a peer that was killed just before it could
-save finds us again, and both do the rest once more.
+A party that has saved its result does not know whether the peer has saved its own until the peer
+says goodbye. Until then the stage is finished here but not complete: a peer that was killed just
+before it could save reconnects, and both repeat the rest of the stage.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ CHOICES: tuple[StageChoice, ...] = get_args(StageChoice)
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """What the command line decides."""
+    """Options of a stage from the command line."""
 
+    #: Connect without TLS.
     plaintext: bool = False
-    #: Begin anew: replace what is finished, and go on with nothing that was begun.
+    #: Start over: replace finished results and resume nothing.
     force: bool = False
 
 
 class StageState:
-    """One stage of a run, by what is in the run directory."""
+    """The state of one stage, as recorded in the run directory."""
 
     def __init__(self, runs: RunDirectory, name: StageName, *, force: bool = False) -> None:
-        """With `force` the result that is there counts for nothing."""
+        """With `force`, an existing result is ignored."""
         self.name = name
         self._result = runs.result(name)
         self._pending = runs.pending(name)
@@ -54,30 +55,30 @@ class StageState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether our result is there."""
+        """Whether this party has its result."""
         return self._result.exists() and not self._ignored
 
     @property
     def is_complete(self) -> bool:
-        """Whether the peer's is too, as far as we know."""
+        """Whether this party has its result and knows that the peer has its own."""
         return self.is_finished and not self._pending.exists()
 
     def refuse_complete(self) -> None:
-        """Raise if there is nothing to do.
+        """Raise if the stage is complete.
 
         Raises:
-            ConfigurationError: says how to do it all the same.
+            ConfigurationError: says how to run the stage again.
         """
         if self.is_complete:
             raise ConfigurationError(
-                f"{self._result} holds a finished result; name another run_directory, "
-                "or replace it with --force"
+                f"{self._result} contains a finished result; set another run_directory, or replace "
+                "it with --force"
             )
 
     def finish(self) -> None:
-        """Our result has been saved."""
+        """Record that this party has saved its result."""
         self._ignored = False
 
     def close(self) -> None:
-        """The peer has its result too."""
+        """Record that the peer has its result too."""
         self._pending.unlink(missing_ok=True)

@@ -1,0 +1,4 @@
+"""The network between the parties: messages, channels, codec, gRPC and certificates.
+
+Only this package imports grpc.
+"""

@@ -1,4 +1,4 @@
-"""What protocol code sees of the other party: a link, and named channels over it."""
+"""The interface through which protocol code talks to the peer: a link with named channels."""
 
 from __future__ import annotations
 
@@ -12,70 +12,70 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Message | Control")
 
-#: The channel that carries the handshake, heartbeats and the end of a session.
+#: The channel for the handshake, the heartbeats and the final message of a session.
 CONTROL = "control"
 
 
 class Channel(Protocol):
-    """One ordered, two-way conversation. A thread may send while another receives."""
+    """An ordered, bidirectional message stream. One thread may send while another one receives."""
 
     @property
     def name(self) -> str: ...
 
     def send(self, message: Message) -> None:
-        """Hand one message over; blocks while the peer does not read (back-pressure).
+        """Send a message; blocks while the peer does not read (backpressure).
 
         Raises:
             PeerLost: the peer has closed its link.
-            FloristError: the link's failure, once it has one.
+            FloristError: the error with which the link failed.
         """
         ...
 
     def receive(self, expected: type[M], timeout: float | None = None) -> M:
-        """Wait for the next message, which must be an `expected`.
+        """Wait for the next message, which must be of type `expected`.
 
         Args:
-            expected: the one message type (or base class) that the protocol allows here.
-            timeout: seconds; None waits until the message comes or the link fails. The session's
-                heartbeats fail the link of a silent peer, so None does not wait for ever.
+            expected: the only message type (or base class) that the protocol allows here.
+            timeout: seconds; None waits until a message arrives or the link fails. The session's
+                heartbeats fail the link of a silent peer, so None does not wait forever.
 
         Raises:
-            ProtocolViolation: another type came, bytes that decode to nothing, or the end of the
-                channel (which the peer's closing its link is too).
-            PeerLost: nothing came within `timeout`; the link is as it was.
-            FloristError: the link's failure, once it has one.
+            ProtocolViolation: the peer sent a message of another type or malformed bytes, or
+                closed the channel or the link.
+            PeerLost: no message arrived within `timeout`; the link remains usable.
+            FloristError: the error with which the link failed.
         """
         ...
 
     def close(self) -> None:
-        """Say that nothing more will be sent here. Messages on their way still arrive."""
+        """Send nothing more on this channel. Messages already sent still arrive."""
         ...
 
 
 class Link(Protocol):
-    """All there is between the two parties: opens channels, fails or closes as a whole."""
+    """The connection between the two parties: opens channels, fails or closes as a whole."""
 
     @property
     def traffic(self) -> Traffic: ...
 
     def channel(self, name: str, timeout: float | None = None) -> Channel:
-        """The channel of that name; each name once per link. Both sides ask for the same names.
+        """Open the channel of that name, once per link. Both parties open the same names.
 
         Args:
             name: lower-case letters, digits, dots and hyphens.
-            timeout: seconds for the peer to ask for it too. None does not wait for that: what is
-                sent before waits for the peer.
+            timeout: seconds to wait until the peer opens the channel too. None does not wait:
+                messages sent before that are kept for the peer.
 
         Raises:
-            PeerLost: the peer did not open it in time, or has closed its link.
-            FloristError: the link's failure, once it has one.
+            PeerLost: the peer did not open the channel in time, or has closed its link.
+            FloristError: the error with which the link failed.
         """
         ...
 
     def fail(self, error: FloristError) -> None:
-        """End the link on this side: calls under way and all later ones raise `error`.
+        """Close the link on this side: pending and later calls raise `error`.
 
-        The first error wins. Says nothing to the peer (the session does that first).
+        Only the first error counts. The peer is not notified (the session does that first).
         """
         ...
 
@@ -83,24 +83,23 @@ class Link(Protocol):
     def failure(self) -> FloristError | None: ...
 
     def close(self) -> None:
-        """Close in good order: what was sent is delivered first (within seconds), then all ends.
+        """Close normally: messages already sent are delivered first, which takes seconds at most.
 
-        After a failure it just frees what the link holds. Later calls raise TransportError, or the
-        failure.
+        After a failure, only release resources. Later calls raise TransportError, or the failure.
         """
         ...
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of encoded messages, both ways; safe to count from many threads."""
+    """Bytes of encoded messages in both directions; thread-safe."""
 
-    #: Over the link.
+    #: Bytes over the link itself.
     sent: int = 0
     received: int = 0
-    #: Beside it: over links of this party's branches.
-    sent_beside: int = 0
-    received_beside: int = 0
+    #: Bytes over the links of this party's branches.
+    sent_by_branches: int = 0
+    received_by_branches: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def count_sent(self, size: int) -> None:
@@ -111,15 +110,15 @@ class Traffic:
         with self._lock:
             self.received += size
 
-    def count_beside(self, sent: int, received: int) -> None:
+    def count_branches(self, sent: int, received: int) -> None:
         with self._lock:
-            self.sent_beside += sent
-            self.received_beside += received
+            self.sent_by_branches += sent
+            self.received_by_branches += received
 
     @property
     def all_sent(self) -> int:
-        return self.sent + self.sent_beside
+        return self.sent + self.sent_by_branches
 
     @property
     def all_received(self) -> int:
-        return self.received + self.received_beside
+        return self.received + self.received_by_branches

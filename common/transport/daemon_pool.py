@@ -1,4 +1,4 @@
-"""Threads for gRPC's calls, none of which holds up the end of the process as a pool's would."""
+"""A thread pool for gRPC calls whose threads do not delay the exit of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DaemonPool(ThreadPoolExecutor):
-    """At most so many threads, each kept for further calls; calls beyond that wait for one."""
+    """At most `threads` daemon threads, which are reused; further calls wait for a free one."""
 
     def __init__(self, threads: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class DaemonPool(ThreadPoolExecutor):
         self._started = 0
         self._idle = 0
         self._ended = False
-        #: None ends a thread.
+        #: None stops a thread.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._guard = Lock()
 
@@ -34,7 +34,7 @@ class DaemonPool(ThreadPoolExecutor):
         def run() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - the thread goes on with the next call
+            except BaseException as error:  # noqa: BLE001 - the thread continues with the next call
                 future.set_exception(error)
 
         with self._guard:
@@ -50,7 +50,7 @@ class DaemonPool(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - as inherited
-        """Let each thread end when it is idle. Waits for none."""
+        """Let each thread stop when it is idle, without waiting for it."""
         with self._guard:
             started, self._started, self._ended = self._started, 0, True
             for _ in range(started):

@@ -1,4 +1,4 @@
-"""Channels and links around others: they pass everything on, and a subclass changes one thing."""
+"""Wrappers of channels and links that forward all calls; subclasses override what they need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ForwardingChannel:
-    """Another channel."""
+    """Forwards all calls to another channel."""
 
     def __init__(self, inner: Channel) -> None:
         self._inner = inner
@@ -31,7 +31,7 @@ class ForwardingChannel:
 
 
 class ForwardingLink:
-    """Another link."""
+    """Forwards all calls to another link."""
 
     def __init__(self, inner: Link) -> None:
         self._inner = inner

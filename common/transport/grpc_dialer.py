@@ -1,17 +1,17 @@
-"""The dialling side of the link over the network, which is the passive party's.
+"""The dialing side of the network link, used by the passive party.
 
-Keeps trying while waiting can help, and says why it waits.
+It retries as long as waiting can help, and reports why it waits.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-import time
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation, TransportError
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
@@ -24,14 +24,15 @@ from florist.common.transport.grpc_streams import (
     SESSION,
     TLS,
     GrpcLink,
-    RateLimitedLog,
     Stream,
     shown,
 )
+from florist.common.transport.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from florist.common.core.clock import Clock
     from florist.common.transport.channel import Link
     from florist.common.transport.credentials import Credentials
     from florist.common.transport.pipes import PipeChannel
@@ -40,9 +41,9 @@ log = logging.getLogger("florist.transport")
 
 T = TypeVar("T")
 
-#: Seconds for an answer of the listening party to one attempt to connect.
+#: Seconds for the listening party to answer one attempt to connect.
 _ATTEMPT = 10.0
-#: Handshakes in a row that the peer ends after our certificate before that counts as refused.
+#: Consecutive handshakes that the peer ends after our certificate before they count as refused.
 _REFUSALS = 3
 
 _OPTIONS = (
@@ -64,22 +65,22 @@ def dial(
     timeout: float,
     on_wait: Callable[[str], None] | None = None,
 ) -> Link:
-    """The link to the party that listens at `address`, which may start later than this one.
+    """Connect to the party that listens at `address`, which may start later than this one.
 
     Args:
         address: `host:port`.
-        credentials: None dials in plain text.
-        peer_name: must be the common name of the listener's certificate.
+        credentials: None connects without TLS.
+        peer_name: the required common name of the listener's certificate.
         timeout: seconds to keep trying.
-        on_wait: hears why it takes so long: on news, and every few seconds.
+        on_wait: called with the reason for waiting, when it changes and every few seconds.
 
     Raises:
-        NotYet: it could not be reached in time.
-        TransportError: at once, when waiting cannot mend it.
+        NotYet: the party could not be reached in time.
+        TransportError: at once, if waiting cannot help.
     """
 
-    def connect(patience: float) -> Link:
-        return _connect(address, credentials, peer_name, patience)
+    def connect(seconds: float) -> Link:
+        return _connect(address, credentials, peer_name, seconds)
 
     return keep_trying(address, credentials, peer_name, timeout, connect, on_wait)
 
@@ -91,40 +92,45 @@ def keep_trying(
     timeout: float,
     connect: Callable[[float], T],
     on_wait: Callable[[str], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> T:
-    """What `connect` gives, given the seconds that one attempt may take; else as `dial`."""
+    """Call `connect` until it succeeds and return its result.
+
+    `connect` receives the maximum seconds of one attempt. The other arguments and the errors are
+    those of `dial`.
+    """
     if credentials is None:
-        log.warning("dialling in plain text: anyone on the network can read and pretend")
-    deadline = time.monotonic() + timeout
-    teller = RateLimitedLog(on_wait, REPORT_EVERY)
+        log.warning("TLS is off: the connection is readable and unauthenticated")
+    deadline = clock.now() + timeout
+    waiting = RateLimitedLog(on_wait, REPORT_EVERY, clock)
     pause, refusals = 0.1, 0
     while True:
-        patience = min(_ATTEMPT, max(0.1, deadline - time.monotonic()))
+        seconds = min(_ATTEMPT, max(0.1, deadline - clock.now()))
         try:
-            shake_hands(address, credentials, peer_name, patience)
-            return connect(patience)
+            shake_hands(address, credentials, peer_name, seconds)
+            return connect(seconds)
         except NotYet as error:
             refusals = refusals + 1 if isinstance(error, Closed) else 0
             reason = error.reason
         if refusals == _REFUSALS:
             raise TransportError(
-                f"{reason}, {_REFUSALS} times: it was probably refused. The peer's log has the "
-                "reason; check that the certificate has not expired and was issued by the "
+                f"{reason}, {_REFUSALS} times: it was probably refused. See the peer's log for the "
+                "reason, and check that the certificate has not expired and was issued by the "
                 "authority that the peer trusts"
             )
         pause = min(2 * pause, 2.0)
-        if time.monotonic() + pause >= deadline:
+        if clock.now() + pause >= deadline:
             raise NotYet(f"{peer_name} could not be reached within {timeout:g} s: {reason}")
-        teller.tell(reason)
-        time.sleep(pause)
+        waiting.tell(reason)
+        clock.sleep(pause)
 
 
 def open_channel(address: str, credentials: Credentials | None, peer_name: str) -> grpc.Channel:
-    """The way to the party of that name; it connects when it is used."""
+    """A gRPC channel to the party of that name; it connects on first use."""
     options: list[tuple[str, str | int]] = list(_OPTIONS)
     if credentials is None:
         return grpc.insecure_channel(address, options)
-    # TLS compares the listener's certificate with the party's name, wherever it runs.
+    # TLS compares the listener's certificate with the party's name, not with its host name.
     options.append(("grpc.ssl_target_name_override", peer_name))
     return grpc.secure_channel(address, credentials.for_dialer(), options)
 
@@ -143,7 +149,7 @@ def _connect(
 
 
 class _DialedLink(GrpcLink):
-    """The dialling side of a session."""
+    """The dialing side of a session."""
 
     def __init__(
         self, channel: grpc.Channel, address: str, peer_name: str, *, with_tls: bool
@@ -158,11 +164,11 @@ class _DialedLink(GrpcLink):
         )
 
     def open_control(self, timeout: float) -> None:
-        """Begin the session.
+        """Open the control channel, which starts the session.
 
         Raises:
-            NotYet: the peer is there and cannot take it now.
-            TransportError: the peer refuses it.
+            NotYet: the peer is reachable but cannot accept the session now.
+            TransportError: the peer refuses the session.
         """
         with self._changed:
             control = self._find(CONTROL)
@@ -170,10 +176,10 @@ class _DialedLink(GrpcLink):
         try:
             self._await_peer(control, timeout)
         except PeerLost:
-            raise NotYet(f"{self._address} takes connections, but does not answer") from None
+            raise NotYet(f"{self._address} accepts connections but does not answer") from None
 
     def _announce(self, channel: PipeChannel) -> None:
-        """Open the channel's stream, unless `open_control` has."""
+        """Open the channel's stream, unless `open_control` has done it."""
         with self._changed:
             self.check()
             if channel.name in self._streams:
@@ -186,31 +192,31 @@ class _DialedLink(GrpcLink):
             stream.cancel = call.cancel
             if not call.add_callback(stream.finished.set):
                 stream.finished.set()
-            self._carry(stream, self._answers(channel, call))
+            self._start_reading(stream, self._answers(channel, call))
 
     def _answers(self, channel: PipeChannel, call: grpc._CallIterator[bytes]) -> Iterator[bytes]:
-        """What comes on a stream, once the peer has taken it."""
+        """The messages of a stream, after the peer has accepted it."""
         tls = dict(call.initial_metadata()).get(TLS)
         if tls is not None:
             if self._with_tls and tls != REQUIRED_TLS:
                 self.fail(
                     TransportError(f"the connection uses {shown(str(tls))}; TLS 1.3 is required")
                 )
-            self._peer_asked_for(channel.name)
+            self._peer_opened(channel.name)
         yield from call
 
-    def _stream_broke(self, stream: Stream, error: grpc.RpcError) -> None:
-        if stream.channel.name == CONTROL and not stream.channel.asked_there:
+    def _stream_failed(self, stream: Stream, error: grpc.RpcError) -> None:
+        if stream.channel.name == CONTROL and not stream.channel.opened_by_peer:
             self.fail(_refusal(error, self._address, self._peer_name))
         else:
-            self._break_off(_loss(error, self._peer_name))
+            self._fail_soon(_loss(error, self._peer_name))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._channel.close()
 
 
 def _refusal(error: grpc.RpcError, address: str, peer_name: str) -> TransportError:
-    """Why a session did not come about."""
+    """The error for a session that could not be opened."""
     details = shown(error.details())
     match error.code():
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -224,17 +230,17 @@ def _refusal(error: grpc.RpcError, address: str, peer_name: str) -> TransportErr
             return TransportError(f"{peer_name} at {address} refused this party: {details}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return TransportError(
-                f"what listens at {address} is no FLORIST party, or one of another release"
+                f"the server at {address} is not a FLORIST party, or runs another release"
             )
         case _:
-            return NotYet(f"the connection to {address} broke: {details}")
+            return NotYet(f"the connection to {address} was lost: {details}")
 
 
 def _loss(error: grpc.RpcError, peer_name: str) -> FloristError:
-    """Why a stream that was open has ended."""
+    """The error for an open stream that ended."""
     details = shown(error.details())
     match error.code():
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return ProtocolViolation(f"a message was above the limit of the line: {details}")
+            return ProtocolViolation(f"a message exceeded the size limit: {details}")
         case _:
-            return PeerLost(f"the connection to {peer_name} broke: {details}")
+            return PeerLost(f"the connection to {peer_name} was lost: {details}")

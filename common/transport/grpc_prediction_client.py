@@ -1,6 +1,6 @@
-"""The passive party's end of serving: calls of the service `Prediction`, and their failures.
+"""The passive party's side of serving: calls of the service `Prediction`.
 
-gRPC's errors end here: whoever calls sees a `FloristError` with a sentence.
+gRPC errors are converted here: callers only see a `FloristError` with an explanation.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.serving")
 
-#: It goes back in metadata, which hold no other characters.
+#: Model names are sent in metadata, which allows no other characters.
 _MODEL_NAME = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class PeerBusy(TransportError):  # noqa: N818 - it reads as what happened
-    """The peer's limits are reached; the message says when to try again."""
+    """The peer's limits are reached; `retry_after` says when to try again, in seconds."""
 
-    advice = "Ask for less, or later; the limits are the peer's (serving.limits)."
+    advice = "Request fewer rows, or retry later; the peer sets the limits (serving.limits)."
 
     def __init__(self, reason: str, retry_after: float) -> None:
         super().__init__(reason)
@@ -52,13 +52,13 @@ class PeerBusy(TransportError):  # noqa: N818 - it reads as what happened
 
 
 class ServingRefused(ConfigurationError):  # noqa: N818
-    """The peer serves another model, or by another agreement."""
+    """The peer serves another model, or uses another agreement."""
 
-    advice = "Make both parties serve with the halves of one training run, and one agreement."
+    advice = "Serve with the two halves of one training run and with the same agreement."
 
 
-class PredictionLine:
-    """A connection to a party that serves predictions. Safe to use from many threads."""
+class PredictionConnection:
+    """A connection to a party that serves predictions; thread-safe."""
 
     def __init__(
         self, channel: grpc.Channel, address: str, peer_name: str, *, with_tls: bool, answer: float
@@ -96,39 +96,41 @@ class PredictionLine:
         answer: float,
         on_wait: Callable[[str], None] | None = None,
     ) -> tuple[Self, ServingTerms]:
-        """Reach the party that serves at `address`, and what it answers to our offer.
+        """Connect to the party that serves at `address`, and return also its terms.
 
         Args:
             address: `host:port`.
-            credentials: None dials in plain text.
-            peer_name: must be the common name of the listener's certificate.
-            offer: what we hold.
+            credentials: None connects without TLS.
+            peer_name: the required common name of the listener's certificate.
+            offer: this party's half of the model.
             timeout: seconds to keep trying.
             answer: seconds to wait for the answer to one request.
-            on_wait: hears why it takes so long: on news, and every few seconds.
+            on_wait: called with the reason for waiting, when it changes and every few seconds.
 
         Raises:
-            NotYet: it could not be reached in time.
-            ServingRefused: it serves with another model.
-            TransportError: at once, when waiting cannot mend it.
+            NotYet: the party could not be reached in time.
+            ServingRefused: the party serves another model.
+            TransportError: at once, if waiting cannot help.
         """
 
-        def connect(patience: float) -> tuple[Self, ServingTerms]:
+        def connect(seconds: float) -> tuple[Self, ServingTerms]:
             channel = open_channel(address, credentials, peer_name)
-            line = cls(channel, address, peer_name, with_tls=credentials is not None, answer=answer)
+            connection = cls(
+                channel, address, peer_name, with_tls=credentials is not None, answer=answer
+            )
             try:
-                return line, line.open(offer, patience)
+                return connection, connection.open(offer, seconds)
             except PeerLost as error:
-                line.close()
+                connection.close()
                 raise NotYet(error.reason) from None
             except BaseException:
-                line.close()
+                connection.close()
                 raise
 
         return keep_trying(address, credentials, peer_name, timeout, connect, on_wait)
 
     def open(self, offer: ServingOffer, timeout: float) -> ServingTerms:
-        """Tell what we hold; hear what the peer holds and allows. First of all, and once."""
+        """Send this party's offer and return the peer's terms. Call it once, before all others."""
         with self._errors():
             data, call = self._open.with_call(codec.encode_serving(offer), timeout=timeout)
             tls = dict(call.initial_metadata()).get(TLS)
@@ -136,12 +138,14 @@ class PredictionLine:
             raise TransportError(f"the connection uses {shown(str(tls))}; TLS 1.3 is required")
         terms = codec.decode_serving(ServingTerms, data)
         if not _MODEL_NAME.fullmatch(terms.model) or not terms.max_rows:
-            raise ProtocolViolation("the peer's terms name no model, or allow no rows")
+            raise ProtocolViolation(
+                "the peer's terms contain no valid model name, or allow no rows"
+            )
         self._metadata = ((MODEL, terms.model),)
         return terms
 
     def is_ready(self, timeout: float) -> bool:
-        """Whether the peer says that it serves predictions now."""
+        """Whether the peer reports that it serves predictions now."""
         request = health_pb2.HealthCheckRequest(service=codec.PREDICTION_SERVICE)
         try:
             answer = self._health(request, timeout=timeout)
@@ -150,19 +154,19 @@ class PredictionLine:
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     def predict(self, request: PredictionRequest) -> PredictionReply:
-        """The answer to one request."""
+        """Send one request and return the reply."""
         data = codec.encode_serving(request)
         with self._errors():
             answer = self._predict(data, timeout=self._answer, metadata=self._metadata)
         return codec.decode_serving(PredictionReply, answer)
 
     def stream(self, requests: Iterable[PredictionRequest]) -> Iterator[PredictionReply]:
-        """The answers, in order. `requests` is read by another thread, ahead of the answers.
+        """The replies, in order. Another thread reads `requests`, ahead of the replies.
 
-        What reading `requests` raises is raised here.
+        Errors of the iterable `requests` are raised here.
 
         Raises:
-            ProtocolViolation: there are more answers than requests, or fewer.
+            ProtocolViolation: the peer sent more or fewer replies than requests.
         """
         source = _Source(requests)
         answered = 0
@@ -171,8 +175,8 @@ class PredictionLine:
             with self._errors():
                 for answer in call:
                     answered += 1
-                    if answered > source.asked:
-                        raise ProtocolViolation("the peer answers more than it was asked")
+                    if answered > source.sent:
+                        raise ProtocolViolation("the peer sent more replies than requests")
                     yield codec.decode_serving(PredictionReply, answer)
         except FloristError:
             if source.error is not None:
@@ -182,8 +186,8 @@ class PredictionLine:
             call.cancel()
         if source.error is not None:
             raise source.error
-        if answered < source.asked:
-            raise ProtocolViolation("the peer ended its answers early")
+        if answered < source.sent:
+            raise ProtocolViolation("the peer sent fewer replies than requests")
 
     def close(self) -> None:
         self._channel.close()
@@ -204,37 +208,37 @@ class PredictionLine:
         try:
             yield
         except grpc.RpcError as error:
-            raise self._meaning(error) from None
+            raise self._converted(error) from None
 
-    def _meaning(self, error: grpc.RpcError) -> FloristError:
-        details, place = shown(error.details()), f"{self._peer_name} at {self._address}"
+    def _converted(self, error: grpc.RpcError) -> FloristError:
+        details, peer = shown(error.details()), f"{self._peer_name} at {self._address}"
         match error.code():
             case grpc.StatusCode.RESOURCE_EXHAUSTED:
-                return PeerBusy(f"{place} is busy: {details}", _retry_after(error))
+                return PeerBusy(f"{peer} is busy: {details}", _retry_after(error))
             case grpc.StatusCode.FAILED_PRECONDITION:
-                return ServingRefused(f"{place} refuses to serve this party: {details}")
+                return ServingRefused(f"{peer} refuses to serve this party: {details}")
             case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-                return TransportError(f"{place} refused this party: {details}")
+                return TransportError(f"{peer} refused this party: {details}")
             case grpc.StatusCode.UNIMPLEMENTED:
                 return TransportError(
-                    f"{place} serves no predictions: it is to be started with "
-                    "`florist-party --role active --stage serve`, in the same release"
+                    f"{peer} does not serve predictions; start it with `florist-party --role "
+                    "active --stage serve` in the same release"
                 )
             case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.INTERNAL:
-                return PeerFailed(f"{place} refused a request: {details}")
+                return PeerFailed(f"{peer} refused a request: {details}")
             case code:
                 late = code is grpc.StatusCode.DEADLINE_EXCEEDED
                 why = "no answer in time" if late else details
-                return PeerLost(f"{place} serves no predictions now: {why}")
+                return PeerLost(f"{peer} does not serve predictions now: {why}")
 
 
 class _Source:
-    """Requests as gRPC's thread reads them, encoded; remembers what reading them raised."""
+    """Encodes requests for gRPC's thread and remembers an error of the iterable."""
 
     def __init__(self, requests: Iterable[PredictionRequest]) -> None:
         self._requests = iter(requests)
-        #: How many were read so far.
-        self.asked = 0
+        #: The number of requests sent so far.
+        self.sent = 0
         self.error: Exception | None = None
 
     def __iter__(self) -> Self:
@@ -245,15 +249,15 @@ class _Source:
             data = codec.encode_serving(next(self._requests))
         except StopIteration:
             raise
-        except Exception as error:  # noqa: BLE001 - kept, and raised by `stream`
+        except Exception as error:  # noqa: BLE001 - `stream` raises it
             self.error = error
             raise StopIteration from None
-        self.asked += 1
+        self.sent += 1
         return data
 
 
 def _retry_after(error: grpc.RpcError) -> float:
-    """Seconds, as the peer says; within reason."""
+    """Seconds to wait, as sent by the peer, between 0 and 120."""
     found = [entry.value for entry in error.trailing_metadata() or () if entry.key == RETRY_AFTER]
     try:
         return min(max(float(found[0]), 0.0), 120.0)

@@ -1,14 +1,13 @@
-"""The active party's end of serving: the service `Prediction`, and gRPC's own health service.
+"""The active party's side of serving: the service `Prediction`, and gRPC's health service.
 
-Lets in one peer, by the name in its certificate; whoever has a certificate of the authority may ask
-for the service's health. What a request means is the desk's business; here it is taken or refused,
-counted, and not left to hang.
+It admits one peer, identified by the name in its certificate; anyone with a certificate of the same
+authority may request the health status. The prediction handler interprets the requests; the server
+accepts or refuses them, counts them, and ends those that stall.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Event, Thread
@@ -19,10 +18,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ProtocolViolation
 from florist.common.transport import codec
 from florist.common.transport.daemon_pool import DaemonPool
-from florist.common.transport.grpc_server import SERVER_OPTIONS, Refusal, bind, identify
+from florist.common.transport.grpc_server import SERVER_OPTIONS, CallRefused, bind, identify
 from florist.common.transport.grpc_streams import TLS
 from florist.common.transport.messages import PredictionRequest, ServingOffer
 from florist.common.transport.refusal import RefusalReason, RequestRefused
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from florist.common.core.clock import Clock
     from florist.common.transport.credentials import Credentials
     from florist.common.transport.prediction_handler import PredictionHandler
 
 log = logging.getLogger("florist.serving")
 
-#: A call's metadata: the model that is meant; and, with a refusal, the seconds to wait.
+#: Keys of a call's metadata: the requested model and, with a refusal, the seconds to wait.
 MODEL = "florist-model"
 RETRY_AFTER = "florist-retry-after"
 
@@ -48,32 +49,35 @@ CODES = {
     RefusalReason.STOPPING: grpc.StatusCode.UNAVAILABLE,
 }
 
-#: Threads beyond those of calls and streams: for health, and to refuse what is too much.
+#: Threads beyond those of calls and streams: for health checks, and to refuse excess calls.
 _SPARE_THREADS = 8
-#: Seconds between two log lines about refusals of one kind.
-_TELL_EVERY = 10.0
-#: Seconds for calls to notice that the time to drain is over.
-_CUT = 1.0
+#: Seconds between two log lines about refusals with the same status.
+_LOG_EVERY = 10.0
+#: Seconds for calls to notice that draining has ended.
+_CANCEL = 1.0
 
 R = TypeVar("R", PredictionRequest, ServingOffer)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What the server itself bounds; the rows are the desk's."""
+    """The server's own limits; the prediction handler limits the rows."""
 
+    #: The maximum number of concurrent calls.
     calls: int
+    #: The maximum number of concurrent streams.
     streams: int
-    #: Seconds without progress after which a stream is ended.
+    #: Seconds without progress after which a stream is cancelled.
     idle: float
 
 
 class _StreamWatch:
-    """Ends the streams whose peer neither sends nor reads."""
+    """Cancels streams whose peer neither sends nor reads."""
 
-    def __init__(self, idle: float) -> None:
+    def __init__(self, idle: float, clock: Clock) -> None:
         self._idle = idle
-        #: Since when it has been the peer's turn.
+        self._clock = clock
+        #: The time since which the server has been waiting for the peer.
         self._since: dict[grpc.ServicerContext, float] = {}
         self._stop = Event()
         self._thread = Thread(target=self._watch, name="florist-watch", daemon=True)
@@ -85,76 +89,79 @@ class _StreamWatch:
         self._stop.set()
 
     def expect(self, context: grpc.ServicerContext) -> None:
-        """From now on it is the peer's turn."""
-        self._since[context] = time.monotonic()
+        """Start waiting for the peer."""
+        self._since[context] = self._clock.now()
 
     def forget(self, context: grpc.ServicerContext) -> None:
-        """It no longer is."""
+        """Stop waiting for the peer."""
         self._since.pop(context, None)
 
     def _watch(self) -> None:
-        while not self._stop.wait(min(1.0, self._idle / 4)):
-            late = time.monotonic() - self._idle
+        while not self._clock.wait(self._stop, min(1.0, self._idle / 4)):
+            late = self._clock.now() - self._idle
             for context, since in list(self._since.items()):
                 if since < late:
-                    log.warning("ended a stream that stood still for %g s", self._idle)
+                    log.warning("cancelled a stream without progress for %g s", self._idle)
                     self.forget(context)
                     context.cancel()
 
 
 class PredictionServer:
-    """Serves one peer. Use as a context, or close it."""
+    """Serves predictions to one peer. Use it as a context manager, or close it."""
 
     def __init__(
         self,
         address: str,
         credentials: Credentials | None,
         peer_name: str,
-        desk: PredictionHandler,
+        handler: PredictionHandler,
         settings: ServerSettings,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Nothing happens before `start`.
+        """Create a server; `start` opens the port.
 
         Args:
-            address: `host:port` to listen at; port 0 takes a free one.
-            credentials: None listens in plain text, and to anyone.
-            peer_name: the common name of the one certificate that is let in.
-            desk: answers the calls.
-            settings: bounds.
+            address: `host:port` to listen on; port 0 chooses a free port.
+            credentials: None listens without TLS and admits anyone.
+            peer_name: the common name of the only certificate that is admitted.
+            handler: answers the calls.
+            settings: limits.
+            clock: the clock for idle streams and log lines.
         """
         self._address = address
         self._with_tls = credentials is not None
         self._credentials = credentials
         self._peer_name = peer_name
-        self._desk = desk
+        self._handler = handler
+        self._clock = clock
         self._calls = Slots(settings.calls, "requests")
         self._streams = Slots(settings.streams, "streams")
-        self._probes = Slots(_SPARE_THREADS // 2, "questions for health")
-        self._watch = _StreamWatch(settings.idle)
-        self._most = settings.calls + settings.streams + _SPARE_THREADS
-        self._pool = DaemonPool(self._most)
+        self._probes = Slots(_SPARE_THREADS // 2, "health checks")
+        self._watch = _StreamWatch(settings.idle, clock)
+        self._max_calls = settings.calls + settings.streams + _SPARE_THREADS
+        self._pool = DaemonPool(self._max_calls)
         self._health = health.HealthServicer()
-        #: When a refusal of each kind was last logged.
-        self._told: dict[grpc.StatusCode, float] = {}
+        #: The time at which a refusal with each status was last logged.
+        self._logged: dict[grpc.StatusCode, float] = {}
         self._draining = False
-        #: Set when the time to drain is over.
-        self._over = Event()
-        self._under_way = 0
+        #: Set when draining has ended.
+        self._drained = Event()
+        self._active_calls = 0
         self._changed = Condition()
         self._server: grpc.Server | None = None
 
     def start(self) -> str:
-        """Listen, and be ready; return the address with the port in use.
+        """Start serving; return the address with the actual port.
 
         Raises:
-            ConfigurationError: the address cannot be had.
+            ConfigurationError: the address cannot be used.
         """
         self._set_health(serving=False)
         server = grpc.server(
             self._pool,
             handlers=[_Methods(self)],
             options=list(SERVER_OPTIONS),
-            maximum_concurrent_rpcs=2 * self._most,
+            maximum_concurrent_rpcs=2 * self._max_calls,
         )
         self._address = bind(server, self._address, self._credentials)
         server.start()
@@ -165,29 +172,29 @@ class PredictionServer:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address on which the server listens."""
         return self._address
 
     def drain(self, seconds: float) -> bool:
-        """Refuse new calls, wait for those under way; whether all finished in time."""
+        """Refuse new calls and wait for the active ones; return whether all finished in time."""
         self._health.enter_graceful_shutdown()
         with self._changed:
             self._draining = True
         done = self.wait_until_idle(seconds)
-        self._over.set()
+        self._drained.set()
         return done
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until no call is under way; whether that was so in time."""
+        """Wait until no call is active; return whether that happened in time."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._under_way, seconds)
+            return self._changed.wait_for(lambda: not self._active_calls, seconds)
 
     def close(self) -> None:
-        """Stop listening; calls under way are cut. Takes seconds at most."""
-        self._over.set()
+        """Stop listening and cancel active calls. Takes seconds at most."""
+        self._drained.set()
         self._watch.stop()
         if self._server is not None:
-            self._server.stop(_CUT).wait(2 * _CUT)
+            self._server.stop(_CANCEL).wait(2 * _CANCEL)
             self._pool.shutdown()
 
     def __enter__(self) -> Self:
@@ -202,85 +209,85 @@ class PredictionServer:
     ) -> None:
         self.close()
 
-    # -- the methods: thin, and the same in all that can go wrong ----------------------------------
+    # -- the gRPC methods --------------------------------------------------------------------------
 
     def open(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with self._taken(context, self._calls, with_model=False) as tls:
+        with self._admitted(context, self._calls, with_model=False) as tls:
             context.send_initial_metadata(((TLS, tls),))
             offer = _decoded(ServingOffer, self._only(requests, context))
-            return codec.encode_serving(self._desk.open(offer))
+            return codec.encode_serving(self._handler.open(offer))
 
     def predict(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with self._taken(context, self._calls):
+        with self._admitted(context, self._calls):
             request = _decoded(PredictionRequest, self._only(requests, context))
-            return codec.encode_serving(self._desk.predict(request))
+            return codec.encode_serving(self._handler.predict(request))
 
     def predict_stream(
         self, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
         try:
-            with self._taken(context, self._streams):
+            with self._admitted(context, self._streams):
                 self._watch.expect(context)
                 for data in requests:
-                    self._watch.forget(context)  # it is our turn
-                    reply = self._desk.predict(_decoded(PredictionRequest, data), self._over)
+                    self._watch.forget(context)  # the server works now
+                    reply = self._handler.predict(_decoded(PredictionRequest, data), self._drained)
                     self._watch.expect(context)
                     yield codec.encode_serving(reply)
                     self._watch.expect(context)
-                    if self._over.is_set():
+                    if self._drained.is_set():
                         raise _stopping()
         finally:
             self._watch.forget(context)
 
     def check_health(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        """For anyone with a certificate of the authority, also while the service is stopping."""
+        """Answer anyone with a certificate of the authority, even while the service is stopping."""
         with self._refusals(context), self._probes.one():
             try:
                 request = health_pb2.HealthCheckRequest.FromString(self._only(requests, context))
             except DecodeError:
                 raise RequestRefused(
-                    RefusalReason.MALFORMED, "the request is no question for health"
+                    RefusalReason.MALFORMED, "the request is not a valid health check"
                 ) from None
             answer: health_pb2.HealthCheckResponse = self._health.Check(request, context)
             return answer.SerializeToString()
 
     def _only(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        """The one request of a call, for which the peer has as long as in a stream."""
+        """The only request of a call; the peer has as much time to send it as in a stream."""
         self._watch.expect(context)
         try:
             return next(requests)
         except StopIteration:
-            raise RequestRefused(RefusalReason.MALFORMED, "the call brings no request") from None
+            raise RequestRefused(RefusalReason.MALFORMED, "the call contains no request") from None
         finally:
             self._watch.forget(context)
 
     @contextmanager
-    def _taken(
+    def _admitted(
         self, context: grpc.ServicerContext, slots: Slots, *, with_model: bool = True
     ) -> Iterator[str]:
-        """A call that is the peer's and within the limits; gives its TLS version."""
+        """A call from the peer that is within the limits; yields its TLS version."""
         with self._refusals(context):
             tls = identify(context, self._peer_name) if self._with_tls else "none"
             with self._counted(), slots.one():
                 if with_model:
-                    self._desk.check_model(_metadata(context, MODEL))
+                    self._handler.check_model(_metadata(context, MODEL))
                 yield tls
 
     @contextmanager
     def _refusals(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """What goes wrong in a call, as the caller is told of it."""
+        """Convert errors of a call into gRPC statuses."""
         try:
             yield
-        except Refusal as refusal:
+        except CallRefused as refusal:
             self._refuse(context, refusal.code, refusal.reason)
         except RequestRefused as refused:
             if refused.retry_after is not None:
                 context.set_trailing_metadata(((RETRY_AFTER, f"{refused.retry_after:.3f}"),))
             self._refuse(context, CODES[refused.why], refused.reason)
         except grpc.RpcError:
-            raise  # the peer has gone: there is nobody to tell
-        except Exception as error:  # one bad call must not end the service
-            log.exception("a bug in FLORIST:", exc_info=error)
+            raise  # the peer has disconnected: nobody to report to
+        except Exception as error:  # one bad call must not stop the service
+            log.exception("internal error in a call:", exc_info=error)
             self._refuse(context, grpc.StatusCode.INTERNAL, "an internal error")
 
     @contextmanager
@@ -288,20 +295,20 @@ class PredictionServer:
         with self._changed:
             if self._draining:
                 raise _stopping()
-            self._under_way += 1
+            self._active_calls += 1
         try:
             yield
         finally:
             with self._changed:
-                self._under_way -= 1
+                self._active_calls -= 1
                 self._changed.notify_all()
 
     def _refuse(
         self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str
     ) -> NoReturn:
-        now = time.monotonic()
-        if now - self._told.get(code, -_TELL_EVERY) >= _TELL_EVERY:
-            self._told[code] = now
+        now = self._clock.now()
+        if now - self._logged.get(code, -_LOG_EVERY) >= _LOG_EVERY:
+            self._logged[code] = now
             log.warning("refused %s: %s", unquote(context.peer()), reason)
         context.abort(code, reason)
 
@@ -313,10 +320,10 @@ class PredictionServer:
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Routes the methods; the bytes go through as they are, to our own codec.
+    """Routes the methods; messages stay bytes, because the codec decodes them.
 
-    A call with one request is taken as a stream of one, which is the same on the line: gRPC would
-    wait for the request itself, before asking who calls, and for ever.
+    A call with one request is handled as a stream of one, which is the same on the wire: otherwise
+    gRPC would wait for the request without limit, before the server can check who calls.
     """
 
     def __init__(self, server: PredictionServer) -> None:

@@ -1,4 +1,4 @@
-"""What every listening side has in common: its port, and who may call."""
+"""The base of both listening sides: the port, and the check of who calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.transport")
 
-#: gRPC's settings of a listening side.
+#: gRPC options of a listening side.
 SERVER_OPTIONS = (
     *OPTIONS,
     ("grpc.so_reuseport", 0),
@@ -27,8 +27,8 @@ SERVER_OPTIONS = (
 )
 
 
-class Refusal(Exception):  # noqa: N818 - it ends a call
-    """A call that is not taken, and why."""
+class CallRefused(Exception):  # noqa: N818 - it ends a call
+    """A call is refused, with a gRPC status and a reason for the caller."""
 
     def __init__(self, code: grpc.StatusCode, reason: str) -> None:
         super().__init__(reason)
@@ -42,46 +42,46 @@ def bind(
     credentials: Credentials | None,
     on_connection: Callable[[], None] = lambda: None,
 ) -> str:
-    """Give a server its port; the address with the port in use (0 takes a free one).
+    """Bind a server to an address; return the address with the actual port.
 
     Args:
-        server: not started yet.
-        address: `host:port`.
-        credentials: None listens in plain text, and to anyone.
-        on_connection: hears of each connection as it begins.
+        server: a server that is not started yet.
+        address: `host:port`; port 0 chooses a free port.
+        credentials: None listens without TLS and admits anyone.
+        on_connection: called at the start of each connection.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address cannot be used.
     """
     try:
         if credentials is None:
-            log.warning("listening in plain text: anyone on the network can read and pretend")
+            log.warning("TLS is off: the connection is readable and unauthenticated")
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, credentials.for_listener(on_connection))
     except RuntimeError:
         reason = _why_not_bound(address)
-        raise ConfigurationError(f"cannot listen at {address}: {reason}") from None
+        raise ConfigurationError(f"cannot listen on {address}: {reason}") from None
     return f"{address.rpartition(':')[0]}:{port}"
 
 
 def identify(context: grpc.ServicerContext, peer_name: str) -> str:
-    """The TLS version of a call, when its certificate is the peer's.
+    """The TLS version of a call, after checking that its certificate is the peer's.
 
     Raises:
-        Refusal: it is another's, or the connection is not one of TLS 1.3.
+        CallRefused: the certificate is not the peer's, or the connection does not use TLS 1.3.
     """
     facts = cast("Mapping[str, Sequence[bytes]]", context.auth_context())
     names = [shown(n.decode(errors="replace")) for n in facts.get("x509_common_name", ())]
     if names != [peer_name]:
-        raise Refusal(
+        raise CallRefused(
             grpc.StatusCode.PERMISSION_DENIED,
-            f"the certificate is that of {', '.join(map(repr, names)) or 'nobody'}, who is not "
-            "the configured peer",
+            f"the certificate belongs to {', '.join(map(repr, names)) or 'nobody'}, not to the "
+            "configured peer",
         )
     version = facts["ssl_tls_version"][0].decode()
     if version != REQUIRED_TLS:
-        raise Refusal(
+        raise CallRefused(
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the connection uses {version}; TLS 1.3 is required",
         )
@@ -89,7 +89,7 @@ def identify(context: grpc.ServicerContext, peer_name: str) -> str:
 
 
 def _why_not_bound(address: str) -> str:
-    """The reason, which gRPC does not give but an attempt by hand does."""
+    """The reason why an address cannot be used, which gRPC does not report."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:
@@ -102,4 +102,4 @@ def _why_not_bound(address: str) -> str:
             attempt.listen()
     except OSError as error:
         return error.strerror or str(error)
-    return "gRPC refuses it; check the certificate and the key too"
+    return "gRPC rejected it; check also the certificate and the key"

@@ -1,4 +1,4 @@
-"""A channel whose messages somebody looks at, without keeping or changing them."""
+"""A channel that reports its messages to an observer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ObservedChannel(ForwardingChannel):
-    """Another channel; `observe` is called with each message before it is sent, or handed on."""
+    """Wraps a channel; calls `observe` with each message before it is sent or returned."""
 
     def __init__(self, inner: Channel, observe: Callable[[Message | Control], None]) -> None:
         super().__init__(inner)

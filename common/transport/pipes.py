@@ -1,16 +1,16 @@
-"""What both kinds of link share, the one in memory and the one over the network.
+"""The base of both kinds of link, in memory and over the network.
 
-A channel is two pipes of encoded messages, one each way. In memory the two ends hold the same two
-pipes; over the network each end has its own, and threads carry the bytes between them.
+A channel consists of two pipes of encoded messages, one in each direction. In memory, the two ends
+share the pipes; over the network, each end has its own, and threads transfer the bytes.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from threading import Condition
 from typing import TYPE_CHECKING
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import (
     ChannelEnded,
     FloristError,
@@ -25,32 +25,35 @@ from florist.common.transport.channel import Traffic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from florist.common.core.clock import Clock
     from florist.common.transport.channel import M
     from florist.common.transport.messages import Message
 
-#: Seconds between the break of a line and its report: a reason that the peer gave just before, on
-#: the control channel, is read within them and wins.
+#: Seconds between the loss of a connection and its report. If the peer sent its own reason on the
+#: control channel just before, that reason is read in this time and takes precedence.
 GRACE = 1.0
 
 
 class Pipe:
-    """One way of a channel: a bounded queue of encoded messages, and its end.
+    """One direction of a channel: a bounded queue of encoded messages that can be closed.
 
-    Whoever waits here passes a `check`, asked before and after each wait: it raises to give up.
+    Callers that may wait pass a `check`, which is called before and after each wait and raises to
+    give up.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, clock: Clock = SYSTEM_CLOCK) -> None:
         self._capacity = capacity
+        self._clock = clock
         self._messages: deque[bytes] = deque()
         self._ended = False
         self._changed = Condition()
 
     def put(self, data: bytes, check: Callable[[], None]) -> None:
-        """Append, when there is room."""
+        """Append a message; waits while the pipe is full."""
         with self._changed:
             check()
             while len(self._messages) >= self._capacity and not self._ended:
-                self._changed.wait()
+                self._clock.wait_on(self._changed, None)
                 check()
             if self._ended:
                 raise InternalError("a message was sent on a channel after it was closed")
@@ -58,19 +61,19 @@ class Pipe:
             self._changed.notify_all()
 
     def get(self, check: Callable[[], None], timeout: float | None = None) -> bytes | None:
-        """The next message; None after the last.
+        """The next message; None after the last one.
 
         Raises:
-            TimeoutError: nothing came within `timeout` seconds.
+            TimeoutError: no message arrived within `timeout` seconds.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._clock.now() + timeout
         with self._changed:
             check()
             while not self._messages and not self._ended:
-                remaining = None if deadline is None else deadline - time.monotonic()
+                remaining = None if deadline is None else deadline - self._clock.now()
                 if remaining is not None and remaining <= 0:
                     raise TimeoutError
-                self._changed.wait(remaining)
+                self._clock.wait_on(self._changed, remaining)
                 check()
             if not self._messages:
                 return None
@@ -78,7 +81,7 @@ class Pipe:
             return self._messages.popleft()
 
     def end(self, *, drop: bool = False) -> None:
-        """Take no more messages; those inside remain to be read, unless dropped."""
+        """Accept no more messages. Queued messages can still be read, unless `drop` is true."""
         with self._changed:
             self._ended = True
             if drop:
@@ -86,21 +89,21 @@ class Pipe:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let those who wait ask their `check` again."""
+        """Make all waiting callers run their `check`."""
         with self._changed:
             self._changed.notify_all()
 
 
 class PipeChannel:
-    """A channel's end: encodes into one pipe, decodes out of the other."""
+    """One end of a channel: encodes into one pipe and decodes from the other."""
 
     def __init__(self, name: str, link: PipeLink, incoming: Pipe, outgoing: Pipe) -> None:
         self.name = name
         self.incoming = incoming
         self.outgoing = outgoing
-        #: Whether this side, and the other, have asked for it. The link's lock guards both.
-        self.asked_here = False
-        self.asked_there = False
+        #: Whether this side and the peer have opened the channel. Guarded by the link's lock.
+        self.opened_here = False
+        self.opened_by_peer = False
         self._link = link
 
     def send(self, message: Message) -> None:
@@ -113,12 +116,12 @@ class PipeChannel:
             data = self.incoming.get(self._link.check, timeout)
         except TimeoutError:
             raise PeerLost(
-                f"the peer sent nothing on channel {self.name} for {timeout:g} s, "
+                f"the peer sent nothing on channel {self.name} for {timeout:g} s "
                 f"while {expected.__name__} was expected"
             ) from None
         if data is None:
             raise ChannelEnded(
-                f"the peer ended channel {self.name} while {expected.__name__} was expected"
+                f"the peer closed channel {self.name} while {expected.__name__} was expected"
             )
         self._link.traffic.count_received(len(data))
         message = codec.decode(data)
@@ -134,16 +137,19 @@ class PipeChannel:
 
 
 class PipeLink:
-    """What both kinds of link have in common: channels by name, one failure, one end."""
+    """The base class of both kinds of link: channels by name, one failure, one close."""
 
-    def __init__(self, capacity: int, lock: Condition | None = None) -> None:
+    def __init__(
+        self, capacity: int, lock: Condition | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._clock = clock
         self._traffic = Traffic()
         self._capacity = capacity
         self._channels: dict[str, PipeChannel] = {}
         self._failure: FloristError | None = None
         self._closed = False
         self._peer_closed = False
-        #: Guards everything above; notified on every change.
+        #: Guards everything above and is notified on every change.
         self._changed = lock or Condition()
 
     @property
@@ -156,18 +162,18 @@ class PipeLink:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this side has closed it, or it has failed."""
+        """Whether this side has closed the link, or the link has failed."""
         return self._closed or self._failure is not None
 
     def check(self) -> None:
-        """Raise if this side can no longer use the link."""
+        """Raise if the link is closed."""
         if self._failure is not None:
             raise self._failure
         if self._closed:
             raise TransportError("the connection is closed on this side")
 
     def check_can_send(self) -> None:
-        """Raise if nothing can be sent any more."""
+        """Raise if the link is closed, here or by the peer."""
         self.check()
         if self._peer_closed:
             raise PeerLost("the peer has closed the connection")
@@ -176,11 +182,11 @@ class PipeLink:
         with self._changed:
             self.check()
             channel = self._find(name)
-            if channel.asked_here:
-                raise InternalError(f"channel {name} was asked for twice")
-            if not channel.asked_there:
+            if channel.opened_here:
+                raise InternalError(f"channel {name} was opened twice")
+            if not channel.opened_by_peer:
                 self.check_can_send()
-            channel.asked_here = True
+            channel.opened_here = True
             self._changed.notify_all()
         self._announce(channel)
         if timeout is not None:
@@ -205,32 +211,32 @@ class PipeLink:
         self._end(in_order=in_order)
 
     def _find(self, name: str) -> PipeChannel:
-        """The channel of that name, made if need be. Needs the lock."""
+        """The channel of that name, created if necessary. The caller holds the lock."""
         if name not in self._channels:
             self._channels[name] = self._make(name)
         return self._channels[name]
 
-    def _peer_asked_for(self, name: str) -> None:
+    def _peer_opened(self, name: str) -> None:
         with self._changed:
-            self._find(name).asked_there = True
+            self._find(name).opened_by_peer = True
             self._changed.notify_all()
 
     def _await_peer(self, channel: PipeChannel, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
+        deadline = self._clock.now() + timeout
         with self._changed:
-            while not channel.asked_there:
+            while not channel.opened_by_peer:
                 self.check_can_send()
-                remaining = deadline - time.monotonic()
+                remaining = deadline - self._clock.now()
                 if remaining <= 0:
                     raise PeerLost(
                         f"the peer did not open channel {channel.name} within {timeout:g} s"
                     )
-                self._changed.wait(remaining)
+                self._clock.wait_on(self._changed, remaining)
 
     def _peer_has_closed(self) -> None:
         with self._changed:
             self._peer_closed = True
-            never_opened = [c for c in self._channels.values() if not c.asked_there]
+            never_opened = [c for c in self._channels.values() if not c.opened_by_peer]
             self._changed.notify_all()
         for channel in never_opened:
             channel.incoming.end()
@@ -241,16 +247,17 @@ class PipeLink:
             channel.incoming.wake()
             channel.outgoing.wake()
 
-    # -- what the two kinds do differently ---------------------------------------------------------
+    # -- what subclasses implement -----------------------------------------------------------------
 
     def _make(self, name: str) -> PipeChannel:
-        """A new channel of that name."""
-        return PipeChannel(name, self, Pipe(self._capacity), Pipe(self._capacity))
+        """Create the channel of that name."""
+        incoming, outgoing = (Pipe(self._capacity, self._clock) for _ in range(2))
+        return PipeChannel(name, self, incoming, outgoing)
 
     def _announce(self, channel: PipeChannel) -> None:
-        """Tell the other side that this one has asked for `channel`."""
+        """Tell the peer that this side has opened `channel`."""
         raise NotImplementedError
 
     def _end(self, *, in_order: bool) -> None:
-        """Called once when the link closes or fails, and with every later `close`."""
+        """Release resources. Called when the link closes or fails, and on every later `close`."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What the active party's service does for a call; the channel knows it by this alone."""
+"""The interface between the prediction server and the code that answers requests."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ if TYPE_CHECKING:
 
 
 class PredictionHandler(Protocol):
-    """Answers a peer that is known to be the peer. Safe to use from many threads."""
+    """Answers the requests of the authenticated peer; thread-safe."""
 
     def open(self, offer: ServingOffer) -> ServingTerms:
-        """Compare the peer's half with ours.
+        """Compare the peer's half of the model with this party's.
 
         Raises:
-            RequestRefused: they do not belong together.
+            RequestRefused: the halves do not belong together.
         """
         ...
 
     def check_model(self, name: str) -> None:
-        """Refuse a call that is meant for another model than the one that is served.
+        """Check that a call is meant for the model that is served.
 
         Raises:
-            RequestRefused: it is.
+            RequestRefused: the call is meant for another model.
         """
         ...
 
-    def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
+    def predict(
+        self, request: PredictionRequest, cancelled: Event | None = None
+    ) -> PredictionReply:
         """Answer one request.
 
         Args:
-            request: as it came, not checked yet.
-            patience: given, the request waits until the peer's limit of rows allows it, or the
-                event is set; else it is refused at once.
+            request: as received, not checked yet.
+            cancelled: if given, the request waits until the row limit allows it or the event is
+                set; otherwise it is refused at once.
 
         Raises:
-            RequestRefused: it cannot be answered, or not now.
+            RequestRefused: the request cannot be answered, or not now.
         """
         ...

@@ -1,4 +1,4 @@
-"""A link that keeps what goes through it: for tests, and for the audit of what the peer sees."""
+"""A link that records its messages, for experiments and tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One message that this side sent or received."""
+    """A message that this side sent or received."""
 
     channel: str
     direction: Direction
@@ -32,9 +32,9 @@ class Record:
 
 
 class RecordingLink(ForwardingLink):
-    """Another link, and everything that crossed it.
+    """Wraps a link and records all messages.
 
-    A message counts as sent when it is handed over, before any answer can come.
+    A message is recorded as sent before it is handed to the link, and thus before any answer.
     """
 
     def __init__(self, inner: Link) -> None:
@@ -44,12 +44,12 @@ class RecordingLink(ForwardingLink):
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What crossed the link so far, in order."""
+        """The messages so far, in order."""
         with self._lock:
             return tuple(self._records)
 
     def drain(self) -> Iterator[Record]:
-        """The same, each record forgotten as it is handed over."""
+        """Iterate over the messages so far and remove them from the record."""
         with self._lock:
             records, self._records = deque(self._records), []
         while records:

@@ -1,4 +1,4 @@
-"""A request that is not answered, and why: told to whoever asked, in one sentence."""
+"""Refusals of prediction requests, with a reason for the caller."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from enum import Enum, auto
 
 
 class RefusalReason(Enum):
-    """What whoever asked can do about it."""
+    """What the caller can do about a refusal."""
 
-    #: Ask otherwise: the request is wrong.
+    #: Correct the request.
     MALFORMED = auto()
-    #: Mend the set-up: the two parties do not serve with the same model or agreement.
+    #: Correct the configuration: the parties do not serve the same model or agreement.
     MISMATCH = auto()
-    #: Ask less, or later.
+    #: Request fewer rows, or retry later.
     OVER_LIMIT = auto()
-    #: Ask later, or elsewhere: the service stops.
+    #: Retry later or elsewhere: the service is stopping.
     STOPPING = auto()
 
 
 class RequestRefused(Exception):  # noqa: N818 - it reads as what happened
-    """The reason is for the peer, so it holds nothing of ours that the peer may not know."""
+    """A request is refused. The peer sees the reason, so it must not contain private data."""
 
     def __init__(self, why: RefusalReason, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
         self.why = why
         self.reason = reason
-        #: Seconds after which the same request may be answered, where that can be told.
+        #: Seconds after which the same request may be answered; None if unknown.
         self.retry_after = retry_after

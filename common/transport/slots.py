@@ -1,4 +1,4 @@
-"""How many requests a peer may have open at once."""
+"""A limit on the number of concurrent requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """So many at once, and no queue: one more is refused."""
+    """A fixed number of slots without a queue: a request without a free slot is refused."""
 
     def __init__(self, count: int, what: str) -> None:
         self.count = count
@@ -27,16 +27,16 @@ class Slots:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Hold a slot.
+        """Hold one slot.
 
         Raises:
-            RequestRefused: all are taken.
+            RequestRefused: all slots are taken.
         """
         with self._lock:
             if self._taken >= self.count:
                 raise RequestRefused(
                     RefusalReason.OVER_LIMIT,
-                    f"{self.count} {self._what} at once are the limit",
+                    f"the limit is {self.count} concurrent {self._what}",
                     1.0,
                 )
             self._taken += 1

@@ -75,7 +75,7 @@ def test_a_different_agreement_ends_both_before_any_data(workspace: Workspace) -
 
 
 MOMENTS = [
-    "agreements are equal",
+    "agreements are identical",
     "steps 3-4.*started",
     "steps 3-4.*done",
     *(

@@ -109,7 +109,7 @@ class Run:
         for role in ROLES:
             party = self.parties[role]
             # One that is killed when all is done has nothing left to do.
-            done = party.finish(LONG) == 0 or "holds a finished result" in party.output
+            done = party.finish(LONG) == 0 or "contains a finished result" in party.output
             assert done, party.output
 
     def wait_for(self, pattern: str) -> None:
@@ -286,7 +286,7 @@ def test_killed_at_random_moments(
         workspace = fresh(stage)
         with running(lab, workspace, stage) as run:
             for _ in range(4):
-                run.wait_for("connected to|holds a finished result|result is whole")
+                run.wait_for("connected to|contains a finished result|result is complete")
                 time.sleep(draws.uniform(0.0, SPAN[stage]))
                 kills += run.kill(draws.choice(ROLES))
             run.finish()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
-import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,7 +26,7 @@ from florist.common.session.session import Session, SessionTimeouts
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.grpc_dialer import dial, open_channel
-from florist.common.transport.grpc_prediction_client import PredictionLine
+from florist.common.transport.grpc_prediction_client import PredictionConnection
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import (
     MAX_MESSAGE_BYTES,
@@ -45,6 +44,7 @@ from tests.fuzz.damage import damaged
 from tests.fuzz.targets import HELLO, MESSAGES
 from tests.support.certificates import ACTIVE, PASSIVE
 from tests.support.links import PATIENCE, listening
+from tests.support.waiting import settled, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -184,6 +184,10 @@ def test_connections_that_stand_still_keep_nobody_out(
         a_good_peer_is_served(listener, address, passive)
 
 
+def psutil_memory() -> int:
+    return psutil.Process().memory_info().rss
+
+
 def flood(address: str, files: Credentials, done: Event) -> None:
     """Open all channels that there can be, and send on each as much as is taken."""
     data = bytes(MAX_MESSAGE_BYTES)
@@ -196,7 +200,7 @@ def flood(address: str, files: Credentials, done: Event) -> None:
     with open_channel(address, files, ACTIVE) as channel:
         method: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(codec.METHOD)
         calls = [method(messages(), metadata=named(CONTROL))]
-        time.sleep(0.5)
+        calls[0].initial_metadata()  # the session is open
         calls += [method(messages(), metadata=named(f"lane.{n}")) for n in range(40)]
         done.wait(60)
         for call in calls:
@@ -216,12 +220,7 @@ def test_channels_that_nobody_asked_for_fill_no_memory(
         process.start()
         try:
             accepted = listener.accept(60)
-            peak, quiet = 0, time.monotonic() + 4
-            while time.monotonic() < quiet:
-                now = psutil.Process().memory_info().rss
-                if now > peak + 8 * MIB:  # it still grows
-                    peak, quiet = now, time.monotonic() + 2
-                time.sleep(0.05)
+            peak = settled(psutil_memory, quiet=4, tolerance=8 * MIB)
         finally:
             done.set()
         assert peak - before < 300 * MIB, f"{(peak - before) / MIB:.0f} MiB more"
@@ -247,8 +246,10 @@ class PredictionHandler:
         if name != "model":
             raise RequestRefused(RefusalReason.MISMATCH, "another model")
 
-    def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
-        del patience
+    def predict(
+        self, request: PredictionRequest, cancelled: Event | None = None
+    ) -> PredictionReply:
+        del cancelled
         return PredictionReply(bytes(request.embeddings))
 
 
@@ -260,7 +261,7 @@ def predictions(files: Credentials, idle: float = 1.0) -> Iterator[PredictionSer
 
 
 def a_good_client_is_served(server: PredictionServer, files: Credentials) -> None:
-    line, _ = PredictionLine.dial(server.address, files, ACTIVE, OFFER, timeout=20, answer=10)
+    line, _ = PredictionConnection.dial(server.address, files, ACTIVE, OFFER, timeout=20, answer=10)
     with line:
         assert line.predict(PredictionRequest(b"rows")).probabilities == b"rows"
         assert len(list(line.stream([PredictionRequest(b"rows")] * 3))) == 3
@@ -328,10 +329,11 @@ def test_calls_that_never_bring_a_request_keep_nobody_out(
         silent = [call(nothing(), metadata=(("florist-model", "model"),)) for _ in range(60)]
         if who == "another" and method != HEALTH:
             a_good_client_is_served(server, passive)
-        deadline = time.monotonic() + 10
-        while any(each.is_active() for each in silent):
-            assert time.monotonic() < deadline, "a silent call is not ended"
-            time.sleep(0.05)
+        wait_until(
+            lambda: not any(each.is_active() for each in silent),
+            within=10,
+            message=lambda: "a silent call was not cancelled",
+        )
         a_good_client_is_served(server, passive)
         stop.set()
 
@@ -377,16 +379,18 @@ def test_terms_that_cannot_be_kept_are_refused(
     terms = ServingTerms(OFFER, model, max_rows, 10)
     with (
         lying(terms, 0, active) as address,
-        pytest.raises(ProtocolViolation, match="name no model, or allow no rows"),
+        pytest.raises(ProtocolViolation, match="contain no valid model name, or allow no rows"),
     ):
-        PredictionLine.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=5)
+        PredictionConnection.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=5)
 
 
-@pytest.mark.parametrize(("answers", "says"), [(2, "early"), (0, "early"), (4, "more than")])
+@pytest.mark.parametrize(
+    ("answers", "says"), [(2, "fewer replies"), (0, "fewer replies"), (4, "more replies")]
+)
 def test_as_many_answers_as_requests(
     answers: int, says: str, active: Credentials, passive: Credentials
 ) -> None:
     with lying(ServingTerms(OFFER, "model", 5, 10), answers, active) as address:
-        line, _ = PredictionLine.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=5)
+        line, _ = PredictionConnection.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=5)
         with line, pytest.raises(ProtocolViolation, match=says):
             list(line.stream([PredictionRequest(b"rows")] * 3))

@@ -1,9 +1,11 @@
-"""Handshake, heartbeats and farewells, over the in-memory link."""
+"""Handshake, heartbeats and final messages of a session, over the in-memory link."""
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,15 +29,21 @@ from florist.common.session.session import (
 )
 from florist.common.settings.agreement import Agreement
 from florist.common.transport.channel import CONTROL
+from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Abort, Goodbye, Heartbeat, Hello, SetHeader, Step
+from tests.support.clocks import ManualClock
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from florist.common.transport.channel import Link
+    from florist.common.transport.in_memory import InMemoryLink
 
-QUICK = SessionTimeouts(silence=0.6, stall=60.0)
+#: Seconds of real time for what takes none on the clock of the test.
+PATIENCE = 20.0
+TIMEOUTS = SessionTimeouts(silence=10.0, stall=60.0)
 AGREED = Agreement().canonical()
 
 
@@ -56,19 +64,61 @@ def meet(
     theirs: Hello,
     we_do: Callable[[Session], None] = lambda _: None,
     they_do: Callable[[Session], None] = lambda _: None,
-    patience: SessionTimeouts = QUICK,
 ) -> tuple[FloristError | None, FloristError | None]:
     """Both sides of a session, each doing something in it; how each ended."""
     left, right = linked_pair()
 
     def side(link: Link, greeting: Hello, do: Callable[[Session], None]) -> None:
-        with Session(link, greeting, patience) as session:
+        with Session(link, greeting, TIMEOUTS) as session:
             do(session)
 
     with ThreadPoolExecutor(2) as both:
         one = both.submit(outcome, lambda: side(left, ours, we_do))
         two = both.submit(outcome, lambda: side(right, theirs, they_do))
         return one.result(timeout=30), two.result(timeout=30)
+
+
+@dataclass
+class OpenPair:
+    """Both sides of an open session, whose time only `run` moves."""
+
+    clock: ManualClock
+    links: tuple[InMemoryLink, InMemoryLink]
+    sessions: tuple[Session, Session]
+
+    def run(self, seconds: float) -> None:
+        """Let the time pass until then, or until a side fails."""
+
+        def ready(waiting: int) -> bool:
+            """Each side's two threads wait, and no message is on its way."""
+            left, right = (link.traffic for link in self.links)
+            return waiting == 4 and (left.sent, right.sent) == (right.received, left.received)
+
+        self.clock.run(seconds, ready, stop=lambda: any(self.failures))
+
+    @property
+    def failures(self) -> list[FloristError | None]:
+        return [session.failure for session in self.sessions]
+
+
+@contextmanager
+def opened() -> Iterator[OpenPair]:
+    clock = ManualClock()
+    links = linked_pair(grace=0.0, clock=clock)
+    greetings = (hello("active"), hello("passive"))
+    sessions = [
+        Session(link, greeting, TIMEOUTS, clock)
+        for link, greeting in zip(links, greetings, strict=True)
+    ]
+    with ThreadPoolExecutor(2) as both:
+        left, right = both.map(Session.__enter__, sessions)
+        yield OpenPair(clock, links, (left, right))
+        errors = list(both.map(lambda session: outcome(lambda: leave(session)), sessions))
+    assert errors == [session.failure for session in sessions]
+
+
+def leave(session: Session) -> None:
+    session.__exit__(None, None, None)
 
 
 def test_two_that_agree_part_as_friends() -> None:
@@ -82,7 +132,7 @@ def test_a_peer_that_ends_before_it_greets_may_come_again() -> None:
         entering = other.submit(Session(left, hello("active"), SessionTimeouts()).__enter__)
         right.channel(CONTROL).receive(Hello, timeout=10)
         right.close()
-        with pytest.raises(PeerLost, match="ended the session before it greeted us"):
+        with pytest.raises(PeerLost, match="closed the connection before the handshake"):
             entering.result(timeout=10)
 
 
@@ -127,7 +177,7 @@ def test_each_names_the_first_stage_that_is_not_over(
 ) -> None:
     def enter(link: Link, role: str, stage: str, finished: bool) -> type[Exception] | None:  # noqa: FBT001
         try:
-            with Session(link, make_hello(role, "0", AGREED, stage, finished=finished), QUICK):
+            with Session(link, make_hello(role, "0", AGREED, stage, finished=finished), TIMEOUTS):
                 return None
         except NoStageToRun as found:
             return type(found)
@@ -169,64 +219,81 @@ def test_an_operator_who_stops_is_reported_as_such() -> None:
     assert "operator" in str(theirs)
 
 
+def fail_with_the_link(session: Session) -> None:
+    """Compute until the link fails."""
+    wait_until(lambda: session.failure is not None, PATIENCE)
+    assert session.failure is not None
+    raise session.failure
+
+
 def test_paths_and_ids_of_a_bad_configuration_stay_at_home() -> None:
     def stumble(_: Session) -> None:
         raise ConfigurationError("/home/bank/people.csv: duplicate ID 'zelda'")
 
-    _, theirs = meet(hello("active"), hello("passive"), stumble, lambda s: _idle(s, 5))
+    _, theirs = meet(hello("active"), hello("passive"), stumble, fail_with_the_link)
     assert isinstance(theirs, PeerFailed)
     assert "zelda" not in str(theirs)
     assert "people" not in str(theirs)
 
 
 def test_heartbeats_keep_a_quiet_session_alive() -> None:
-    def think(session: Session) -> None:
-        _idle(session, 3 * QUICK.silence)
-
-    assert meet(hello("active"), hello("passive"), think, think) == (None, None)
+    with opened() as pair:
+        pair.run(5 * TIMEOUTS.silence)
+        assert pair.failures == [None, None]
 
 
 def test_one_that_finishes_first_waits_for_the_other() -> None:
-    finished: list[str] = []
+    may_finish = Event()
 
-    def slow(session: Session) -> None:
-        _idle(session, 1.0)
-        finished.append("slow")
+    def slow(_: Session) -> None:
+        assert may_finish.wait(PATIENCE)
 
-    assert meet(hello("active"), hello("passive"), they_do=slow) == (None, None)
-    assert finished == ["slow"]
+    left, right = linked_pair()
+
+    def side(link: Link, greeting: Hello, do: Callable[[Session], None]) -> None:
+        with Session(link, greeting, TIMEOUTS) as session:
+            do(session)
+
+    with ThreadPoolExecutor(2) as both:
+        quick = both.submit(side, left, hello("active"), lambda _: None)
+        late = both.submit(side, right, hello("passive"), slow)
+        farewell = len(encode(hello("active"))) + len(encode(Goodbye()))
+        wait_until(lambda: right.traffic.received >= farewell, PATIENCE)
+        assert not quick.done()
+        may_finish.set()
+        quick.result(PATIENCE)
+        late.result(PATIENCE)
 
 
 def test_neither_moving_is_a_stall() -> None:
-    patience = SessionTimeouts(silence=0.6, stall=1.0)
-
-    def wait(session: Session) -> None:
-        session.channel("psu").receive(SetHeader)
-
-    errors = meet(hello("active"), hello("passive"), wait, wait, patience)
-    assert all(isinstance(error, PeerLost | PeerFailed) for error in errors)
-    assert any("progress" in str(error) for error in errors)
+    with opened() as pair:
+        pair.run(TIMEOUTS.stall - TIMEOUTS.silence)
+        assert pair.failures == [None, None]
+        pair.run(2 * TIMEOUTS.silence)
+        wait_until(lambda: all(pair.failures), PATIENCE)
+        assert all(isinstance(error, PeerLost) for error in pair.failures)
+        assert any("neither party made progress for 60 s" in str(e) for e in pair.failures)
 
 
 def test_waiting_for_a_working_peer_is_no_stall() -> None:
-    patience = SessionTimeouts(silence=2.0, stall=1.0)
-
-    def work(session: Session) -> None:
-        for _ in range(25):
-            session.count_work(1)
-            time.sleep(0.1)
-
-    assert meet(hello("active"), hello("passive"), they_do=work, patience=patience) == (None, None)
+    with opened() as pair:
+        for _ in range(5):
+            pair.run(TIMEOUTS.stall / 2)
+            pair.sessions[1].count_work(1)
+        assert pair.failures == [None, None]
 
 
 def test_a_silent_peer_is_lost() -> None:
-    left, right = linked_pair()
-    control = right.channel(CONTROL)
-    control.send(hello("passive"))
-    started = time.monotonic()
-    with pytest.raises(PeerLost), Session(left, hello("active"), QUICK) as session:
+    clock = ManualClock()
+    left, right = linked_pair(clock=clock)
+    right.channel(CONTROL).send(hello("passive"))
+    session = Session(left, hello("active"), TIMEOUTS, clock).__enter__()
+    clock.run(TIMEOUTS.silence - 1, lambda waiting: waiting == 2, lambda: False)
+    assert session.failure is None
+    clock.run(1, lambda waiting: waiting == 2, lambda: False)
+    with pytest.raises(PeerLost, match="nothing on channel control for 10 s"):
         session.channel("psu").receive(SetHeader)
-    assert time.monotonic() - started < 5
+    session.close()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +308,7 @@ def test_a_silent_peer_is_lost() -> None:
 def test_anything_but_a_greeting_first_is_refused(message: Hello, kind: type[FloristError]) -> None:
     left, right = linked_pair()
     right.channel(CONTROL).send(message)
-    with pytest.raises(kind), Session(left, hello("active"), QUICK):
+    with pytest.raises(kind), Session(left, hello("active"), TIMEOUTS):
         pass
 
 
@@ -250,24 +317,15 @@ def test_a_second_greeting_is_refused() -> None:
     control = right.channel(CONTROL)
     control.send(hello("passive"))
     control.send(hello("passive"))
-    with pytest.raises(ProtocolViolation), Session(left, hello("active"), QUICK) as session:
+    with pytest.raises(ProtocolViolation), Session(left, hello("active"), TIMEOUTS) as session:
         session.channel("psu").receive(SetHeader)
 
 
 def test_a_reason_from_the_peer_cannot_write_to_the_terminal() -> None:
     left, right = linked_pair()
     right.channel(CONTROL).send(Abort("\x1b[2J\nall is well" + "x" * 10_000))
-    with pytest.raises(PeerFailed) as caught, Session(left, hello("active"), QUICK):
+    with pytest.raises(PeerFailed) as caught, Session(left, hello("active"), TIMEOUTS):
         pass
     assert "\x1b" not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 2100
-
-
-def _idle(session: Session, seconds: float) -> None:
-    """Compute for a while, noticing a failure of the link."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if session.failure is not None:
-            raise session.failure
-        time.sleep(0.02)

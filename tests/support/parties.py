@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +23,7 @@ from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import ClickSample, IdSample
 from tests.support.ideal_union import is_ideal
 from tests.support.tables import read_ids
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import signal
@@ -271,11 +271,14 @@ class Party:
 
     def wait_for(self, pattern: str, timeout: float = 30) -> None:
         """Wait until a line matches."""
-        deadline = time.monotonic() + timeout
-        while not any(re.search(pattern, line) for line in list(self.lines)):
-            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.output}"
-            assert self.process.poll() is None or self._reader.is_alive(), self.output
-            time.sleep(0.01)
+
+        def is_there() -> bool:
+            found = any(re.search(pattern, line) for line in list(self.lines))
+            is_alive = self.process.poll() is None or self._reader.is_alive()
+            assert found or is_alive, self.output
+            return found
+
+        wait_until(is_there, timeout, lambda: f"no {pattern!r} in:\n{self.output}")
 
     def finish(self, timeout: float = 60) -> int:
         """Wait for its end; its exit code."""

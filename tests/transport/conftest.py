@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.support.certificates import Trust
 from tests.support.links import grpc_links, in_memory_links
 from tests.support.tls_fixtures import active, passive, trust
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,4 @@ def nothing_left_behind() -> Iterator[None]:
     """Every thread that a test's links started has ended."""
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + 5
-    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not left
+    wait_until(lambda: set(threading.enumerate()) <= before, within=5)

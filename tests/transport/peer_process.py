@@ -6,8 +6,8 @@ Usage: peer_process.py listen|dial ADDRESS PEER_NAME AUTHORITY CERTIFICATE KEY
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from florist.common.transport.credentials import Credentials
@@ -34,7 +34,7 @@ def main() -> None:
     link.channel("lane", PATIENCE)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    time.sleep(3 * PATIENCE)
+    Event().wait(3 * PATIENCE)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from florist.common.transport.messages import (
 )
 from florist.common.transport.recording import Direction, RecordingLink
 from tests.support.links import PATIENCE
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, settled, wait_until, wait_until_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -192,7 +192,7 @@ def test_a_recording_link_keeps_what_crosses_it(links: Links) -> None:
 def test_what_is_sent_before_the_peer_asks_arrives(links: Links, first: int) -> None:
     early = links[first].channel("lane")
     early.send(Heartbeat(1))
-    time.sleep(0.1)
+    wait_until(lambda: links[first].traffic.sent > 0, PATIENCE)
     late = links[1 - first].channel("lane")
     assert late.receive(Heartbeat, PATIENCE) == Heartbeat(1)
     late.send(Heartbeat(2))
@@ -246,7 +246,7 @@ def test_a_peer_that_does_not_read_stops_the_sender(links: Links) -> None:
     left, right = opened(links)
     sent: list[int] = []
     flood = in_background(lambda: flood_until_failure(left, sent))
-    still_since = settled(sent)
+    still_since = settled(lambda: len(sent), quiet=0.4)
     assert sum(sent) < 64 * MEGABYTE
     for _ in range(still_since + 20):
         right.receive(SetChunk, PATIENCE)
@@ -254,16 +254,6 @@ def test_a_peer_that_does_not_read_stops_the_sender(links: Links) -> None:
     links[0].fail(Interrupted("enough"))
     flood.join(PATIENCE)
     assert not flood.is_alive()
-
-
-def settled(sent: list[int], quiet: float = 0.4) -> int:
-    """The number of messages sent once no more has been for a while."""
-    count, since = -1, time.monotonic()
-    while time.monotonic() - since < quiet:
-        if len(sent) != count:
-            count, since = len(sent), time.monotonic()
-        time.sleep(0.02)
-    return count
 
 
 # -- closing ---------------------------------------------------------------------------------------
@@ -276,7 +266,7 @@ def test_a_closed_channel_ends_one_way_after_what_was_sent(links: Links) -> None
     assert right.receive(Heartbeat, PATIENCE) == Heartbeat(1)
     for _ in range(2):
         with pytest.raises(
-            ProtocolViolation, match=r"the peer ended channel lane while SetHeader was expected"
+            ProtocolViolation, match=r"the peer closed channel lane while SetHeader was expected"
         ):
             right.receive(SetHeader, PATIENCE)
     for n in range(10):
@@ -290,9 +280,9 @@ def test_both_ways_closed_and_the_link_goes_on(links: Links) -> None:
     left, right = opened(links)
     left.close()
     right.close()
-    with pytest.raises(ProtocolViolation, match="ended"):
+    with pytest.raises(ProtocolViolation, match="closed"):
         left.receive(Heartbeat, PATIENCE)
-    with pytest.raises(ProtocolViolation, match="ended"):
+    with pytest.raises(ProtocolViolation, match="closed"):
         right.receive(Heartbeat, PATIENCE)
     one, two = opened(links, "another")
     one.send(Heartbeat(1))
@@ -309,7 +299,7 @@ def test_closing_delivers_what_was_sent_on_every_channel(links: Links) -> None:
     assert time.monotonic() - start < 3
     for _, right in pairs:
         assert [right.receive(SetChunk, PATIENCE).start for _ in range(3)] == [0, 1, 2]
-        with pytest.raises(ProtocolViolation, match="ended"):
+        with pytest.raises(ProtocolViolation, match="closed"):
             right.receive(Heartbeat, PATIENCE)
 
 
@@ -317,9 +307,9 @@ def test_after_the_peer_has_closed_nothing_can_be_sent_or_opened(links: Links) -
     _, right = opened(links)
     early = links[1].channel("early")
     links[0].close()
-    with pytest.raises(ProtocolViolation, match="ended"):
+    with pytest.raises(ProtocolViolation, match="closed"):
         right.receive(Heartbeat, PATIENCE)
-    with pytest.raises(ProtocolViolation, match="ended"):
+    with pytest.raises(ProtocolViolation, match="closed"):
         early.receive(Heartbeat, PATIENCE)
     assert eventually(lambda: isinstance(raised_by(lambda: flood_once(right)), PeerLost), PATIENCE)
     with pytest.raises(PeerLost, match="closed"):
@@ -353,7 +343,7 @@ def test_closing_wakes_those_who_wait_here(links: Links) -> None:
     left, _ = opened(links)
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(raised_by, lambda: left.receive(Heartbeat))
-        time.sleep(0.1)
+        wait_until_blocked(other, calls=1)
         links[0].close()
         assert isinstance(waiting.result(PATIENCE), TransportError)
 
@@ -380,7 +370,7 @@ def test_a_failure_ends_every_call_under_way_and_all_later_ones(links: Links) ->
     ]
     with ThreadPoolExecutor(3) as others:
         waiting = [others.submit(raised_by, act) for act in blocked]
-        time.sleep(0.3)
+        wait_until_blocked(others, calls=3)
         links[0].fail(error)
         assert [call.result(PATIENCE) for call in waiting] == [error] * 3
     later: list[Callable[[], object]] = [

@@ -20,7 +20,11 @@ from florist.common.core.errors import ConfigurationError, PeerFailed, PeerLost,
 from florist.common.transport import codec
 from florist.common.transport.credentials import NotYet
 from florist.common.transport.grpc_dialer import open_channel
-from florist.common.transport.grpc_prediction_client import PeerBusy, PredictionLine, ServingRefused
+from florist.common.transport.grpc_prediction_client import (
+    PeerBusy,
+    PredictionConnection,
+    ServingRefused,
+)
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import (
     BundleOffer,
@@ -32,6 +36,7 @@ from florist.common.transport.messages import (
 from florist.common.transport.refusal import RefusalReason, RequestRefused
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 from tests.support.links import listening
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +67,10 @@ class EchoDesk:
         if name != "model":
             raise RequestRefused(RefusalReason.MISMATCH, "another model")
 
-    def predict(self, request: PredictionRequest, patience: Event | None = None) -> PredictionReply:
-        del patience
+    def predict(
+        self, request: PredictionRequest, cancelled: Event | None = None
+    ) -> PredictionReply:
+        del cancelled
         self.asked += 1
         assert self.may_answer.wait(30)
         if request.embeddings == b"bug":
@@ -94,8 +101,8 @@ def serving(
 @contextmanager
 def line_to(
     server: PredictionServer, credentials: Credentials | None, *, answer: float = 20.0
-) -> Iterator[PredictionLine]:
-    line, _ = PredictionLine.dial(
+) -> Iterator[PredictionConnection]:
+    line, _ = PredictionConnection.dial(
         server.address, credentials, ACTIVE, OFFER, timeout=20, answer=answer
     )
     with line:
@@ -124,15 +131,15 @@ def test_calls_and_streams_are_answered(
 
 def test_only_the_peer_is_let_in(active: Credentials, trust: Trust, stranger: Trust) -> None:
     with serving(active) as server:
-        with pytest.raises(TransportError, match="who is not the configured peer"):
-            PredictionLine.dial(
+        with pytest.raises(TransportError, match="not to the configured peer"):
+            PredictionConnection.dial(
                 server.address, trust.party("somebody"), ACTIVE, OFFER, timeout=10, answer=5
             )
         files = stranger.party(PASSIVE, authority=trust)
         with pytest.raises(TransportError, match="probably refused"):
-            PredictionLine.dial(server.address, files, ACTIVE, OFFER, timeout=10, answer=5)
+            PredictionConnection.dial(server.address, files, ACTIVE, OFFER, timeout=10, answer=5)
         with pytest.raises(TransportError, match="expects TLS"):
-            PredictionLine.dial(server.address, None, ACTIVE, OFFER, timeout=10, answer=5)
+            PredictionConnection.dial(server.address, None, ACTIVE, OFFER, timeout=10, answer=5)
 
 
 def test_a_certificate_of_the_authority_may_ask_for_health_only(
@@ -163,11 +170,11 @@ def health(channel: grpc.Channel, service: str) -> str:
 
 
 def test_another_server_or_none(active: Credentials, passive: Credentials) -> None:
-    refused = pytest.raises(TransportError, match=r"serves no predictions: .*--stage serve")
+    refused = pytest.raises(TransportError, match=r"does not serve predictions; .*--stage serve")
     with listening(active) as (_, address), refused:
-        PredictionLine.dial(address, passive, ACTIVE, OFFER, timeout=10, answer=5)
+        PredictionConnection.dial(address, passive, ACTIVE, OFFER, timeout=10, answer=5)
     with pytest.raises(NotYet, match="nothing listens"):
-        PredictionLine.dial("127.0.0.1:1", passive, ACTIVE, OFFER, timeout=0.5, answer=5)
+        PredictionConnection.dial("127.0.0.1:1", passive, ACTIVE, OFFER, timeout=0.5, answer=5)
 
 
 def test_an_address_that_is_taken(active: Credentials) -> None:
@@ -175,7 +182,7 @@ def test_an_address_that_is_taken(active: Credentials) -> None:
         other = PredictionServer(
             server.address, active, PASSIVE, EchoDesk(), ServerSettings(1, 1, 1)
         )
-        with pytest.raises(ConfigurationError, match=r"cannot listen at .*in use"), other:
+        with pytest.raises(ConfigurationError, match=r"cannot listen on .*in use"), other:
             pass
 
 
@@ -188,7 +195,7 @@ def test_a_mismatch_is_refused_and_the_service_stays(
     with serving(active) as server:
         other = ServingOffer(1, "other", "{}", OFFER.bundle, b"")
         with pytest.raises(ServingRefused, match="another model"):
-            PredictionLine.dial(server.address, passive, ACTIVE, other, timeout=10, answer=5)
+            PredictionConnection.dial(server.address, passive, ACTIVE, other, timeout=10, answer=5)
         with line_to(server, passive) as line:
             assert line.predict(request()).probabilities == b"rows"
 
@@ -210,9 +217,9 @@ def test_more_calls_than_allowed_are_refused_and_the_others_answered(
         desk.may_answer.clear()
         with ThreadPoolExecutor(3) as pool:
             waiting = [pool.submit(line.predict, request()) for _ in range(3)]
-            until(lambda: desk.asked == 3)
+            wait_until(lambda: desk.asked == 3, NOTICED)
             for _ in range(5):
-                with pytest.raises(PeerBusy, match="3 requests at once are the limit") as busy:
+                with pytest.raises(PeerBusy, match="the limit is 3 concurrent requests") as busy:
                     line.predict(request())
                 assert busy.value.retry_after == 1.0
             desk.may_answer.set()
@@ -246,14 +253,6 @@ def test_what_reading_the_rows_raises_comes_through(
 # --- peers that stand still, or vanish ---
 
 
-def until(condition: object) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + NOTICED
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_peer_that_sends_nothing_is_ended(active: Credentials, passive: Credentials) -> None:
     with serving(active, streams=1, idle=0.5) as server, line_to(server, passive) as line:
         stop = Event()
@@ -285,7 +284,7 @@ def test_a_peer_that_does_not_read_is_ended(active: Credentials, passive: Creden
 
 def vanish(address: str, credentials: Credentials) -> None:
     """A peer that is killed in the middle of a stream."""
-    line, _ = PredictionLine.dial(address, credentials, ACTIVE, OFFER, timeout=20, answer=20)
+    line, _ = PredictionConnection.dial(address, credentials, ACTIVE, OFFER, timeout=20, answer=20)
     answers = line.stream(request() for _ in iter(int, 1))
     next(answers)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -318,9 +317,9 @@ def test_draining_lets_calls_finish_and_refuses_new_ones(
         with ThreadPoolExecutor(3) as pool:
             call = pool.submit(line.predict, request())
             stream = pool.submit(list, line.stream([request(), request()]))
-            until(lambda: desk.asked == 2)
+            wait_until(lambda: desk.asked == 2, NOTICED)
             drained = pool.submit(server.drain, 20.0)
-            until(lambda: not line.is_ready(5))
+            wait_until(lambda: not line.is_ready(5), NOTICED)
             with pytest.raises(PeerLost, match="the service is being stopped"):
                 line.predict(request())
             assert not drained.done()
@@ -349,7 +348,7 @@ def test_a_peer_comes_back_to_a_service_that_was_started_again(
 ) -> None:
     with serving(active) as server:
         address = server.address
-        line, _ = PredictionLine.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=20)
+        line, _ = PredictionConnection.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=20)
     with line:
         with pytest.raises(PeerLost):
             line.predict(request())

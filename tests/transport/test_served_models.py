@@ -23,7 +23,7 @@ from florist.common.settings.serving import Serving
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture
 from florist.common.training.models import make_agreed_active, make_bottom
-from florist.common.transport.grpc_prediction_client import PredictionLine
+from florist.common.transport.grpc_prediction_client import PredictionConnection
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import PredictionReply
 from florist.passive_party.serving import PredictionClient
@@ -76,7 +76,7 @@ def connected(
         "127.0.0.1:0", active, PASSIVE, desk, ServerSettings(4, 2, 10.0)
     ) as server:
         offer = make_offer(bundles[1], agreement)
-        line, terms = PredictionLine.dial(
+        line, terms = PredictionConnection.dial(
             server.address, passive, ACTIVE, offer, timeout=20, answer=20
         )
         with PredictionClient(bundles[1], line, terms) as client:

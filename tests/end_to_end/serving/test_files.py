@@ -140,7 +140,7 @@ def test_a_stopped_run_resumes(plain: Workspace, tmp_path: Path) -> None:
         assert not target.exists()
         kept = sorted((tmp_path / "out.parquet.parts").glob("part-*.parquet"))
         assert [parquet.read_metadata(path).num_rows for path in kept] == [PART, PART]
-        desk, seen = server._desk, Counting()
+        desk, seen = server._handler, Counting()
         assert isinstance(desk, ModelPredictionHandler)
         asked = desk._batcher.requests
         assert predict_file(config, source, target, seen) == 1000
@@ -195,7 +195,7 @@ def test_a_run_fails_if_the_service_stays_unreachable(plain: Workspace, tmp_path
                     running, server._server = server._server, None
                     running.stop(None).wait(5)
 
-        with pytest.raises(PeerLost, match="serves no predictions now"):
+        with pytest.raises(PeerLost, match="does not serve predictions now"):
             predict_file(config, source, tmp_path / "out.parquet", StopService())
 
 

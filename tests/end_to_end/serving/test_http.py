@@ -175,7 +175,7 @@ def test_limits_and_absence_of_the_peer(plain: Workspace) -> None:
         assert api.ask(path="/ready", method="GET")[0] == 503
         status, _, answer = api.ask({"rows": rows})
         assert status == 503
-        assert "serves no predictions now" in answer["error"]
+        assert "does not serve predictions now" in answer["error"]
         assert api.ask(path="/health", method="GET")[0] == 200
 
 

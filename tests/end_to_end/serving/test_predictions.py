@@ -224,7 +224,7 @@ def test_too_many_streams_and_calls(plain: Workspace) -> None:
         table = pa.Table.from_pylist(rows_of(client, 5))
         first = client.predict_batches(iter(lambda: table, None))  # without end
         assert len(next(first)) == 5
-        with pytest.raises(PeerBusy, match="1 streams at once are the limit"):
+        with pytest.raises(PeerBusy, match="the limit is 1 concurrent streams"):
             next(client.predict_batches([table]))
         assert len(client.predict(rows_of(client, 1))) == 1
         first.close()

@@ -85,7 +85,7 @@ def test_slots_are_counted_and_released() -> None:
     with ThreadPoolExecutor(3) as pool:
         holders = [pool.submit(hold, number) for number in range(3)]
         everyone.wait(5)
-        with pytest.raises(RequestRefused, match="3 streams at once are the limit"), slots.one():
+        with pytest.raises(RequestRefused, match="the limit is 3 concurrent streams"), slots.one():
             pass
         everyone.wait(5)
         assert {holder.result() for holder in holders} == {"held 0", "held 1", "held 2"}

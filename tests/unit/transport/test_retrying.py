@@ -1,0 +1,42 @@
+"""How a dialing party retries, and how often it says so; on a clock of the test."""
+
+from __future__ import annotations
+
+import pytest
+
+from florist.common.transport.credentials import NotYet
+from florist.common.transport.grpc_dialer import keep_trying
+from florist.common.transport.rate_limited_log import RateLimitedLog
+from tests.support.clocks import FakeClock
+from tests.support.links import free_address
+
+
+def test_retries_are_spaced_and_end_in_time() -> None:
+    """Nothing listens there, so that each attempt fails at once."""
+    clock, address = FakeClock(), free_address()
+    reasons: list[str] = []
+
+    def connect(_: float) -> None:
+        pytest.fail("there is nothing to connect to")
+
+    with pytest.raises(NotYet, match="telco could not be reached within 60 s: nothing listens"):
+        keep_trying(address, None, "telco", 60.0, connect, reasons.append, clock)
+    assert clock.sleeps[:5] == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0])
+    assert set(clock.sleeps[4:]) == {2.0}
+    assert 57 < clock.now() - 1000 <= 60
+    assert set(reasons) == {f"nothing listens at {address}"}
+    assert len(reasons) == 10
+
+
+def test_a_repeated_text_is_passed_on_once_per_interval() -> None:
+    clock = FakeClock()
+    texts: list[str] = []
+    log = RateLimitedLog(texts.append, 5.0, clock)
+    for text, seconds in [("a", 1), ("a", 3), ("b", 1), ("a", 4.5), ("a", 0.5), ("a", 0)]:
+        log.tell(text)
+        clock.advance(seconds)
+    assert texts == ["a", "b", "a", "a"]
+
+
+def test_nothing_happens_without_a_listener() -> None:
+    RateLimitedLog(None, 5.0, FakeClock()).tell("a")
