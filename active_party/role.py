@@ -47,6 +47,10 @@ class ActiveRole(Role):
     def import_path(self) -> str:
         return f"{__name__}:ACTIVE"
 
+    @property
+    def listens(self) -> bool:
+        return True
+
     @contextmanager
     def connect(
         self,

@@ -44,6 +44,10 @@ class PassiveRole(Role):
     def import_path(self) -> str:
         return f"{__name__}:PASSIVE"
 
+    @property
+    def listens(self) -> bool:
+        return False
+
     @contextmanager
     def connect(
         self,

@@ -220,7 +220,7 @@ class _HeadAttempt:
 
     def _addresses(self) -> Sequence[str]:
         """Return where our branches listen; nothing if they dial."""
-        if self.task.role.name == "passive":
+        if not self.task.role.listens:
             return ()
         port = self.task.config.compute.ray_branch_port
         hosts = [branch.host() for branch in self.branches]

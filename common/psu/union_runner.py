@@ -37,6 +37,11 @@ class UnionRole(ConnectingRole, Protocol):
         """The import path of the role for other processes, `module:name`."""
         ...
 
+    @property
+    def listens(self) -> bool:
+        """Whether the role listens for connections; otherwise it dials."""
+        ...
+
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
         """Run the role's side of Algorithm 1."""
         ...

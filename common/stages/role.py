@@ -43,6 +43,11 @@ class Role(ABC):
 
     # --- the connection and the union ---
 
+    @property
+    @abstractmethod
+    def listens(self) -> bool:
+        """Whether this role listens for the connection; otherwise it dials."""
+
     @abstractmethod
     def connect(
         self,
@@ -146,6 +151,10 @@ class ForwardingRole(Role):
     @property
     def import_path(self) -> str:
         return self._inner.import_path
+
+    @property
+    def listens(self) -> bool:
+        return self._inner.listens
 
     def connect(
         self,
