@@ -73,7 +73,7 @@ def _score(
     Shuffled predictions keep all embeddings of our people in memory, at 4 bytes per value.
     """
     agreement = bundle.agreement.training
-    wire = RowCodec(agreement.wire_type, agreement.cut_width)
+    codec = RowCodec(agreement.wire_type, agreement.cut_width)
     kept: list[Tensor] = []
     predictions: list[Floats] = []
     scored = 0
@@ -81,7 +81,7 @@ def _score(
     for part in micro_batches(len(is_own), agreement.micro_batch):
         rows = part.stop - part.start
         block = channel.receive(EvaluationEmbeddingBlock)
-        embeddings = wire.decode_evaluation_block(block, part.start, rows)
+        embeddings = codec.decode_evaluation_block(block, part.start, rows)
         ours = embeddings[torch.from_numpy(is_own[part])]
         features = None if own is None else own.slice(scored, scored + len(ours))
         predictions.append(_array(bundle.predict(ours, features)))

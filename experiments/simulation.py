@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from florist.active_party.training import make_active_half
-from florist.common.audit.view import as_active, passive_view
+from florist.common.audit.recorded_view import as_active, passive_view
 from florist.common.core.errors import as_florist_error
 from florist.common.core.progress import NoProgress
 from florist.common.psu.alignment import Sizes

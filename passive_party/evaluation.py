@@ -40,13 +40,13 @@ def evaluate_passive(
     assert data.features is not None
     stand_ins = evaluation_stand_ins(data)
     union_size = data.sizes.union
-    wire = RowCodec(agreement.wire_type, agreement.cut_width)
+    codec = RowCodec(agreement.wire_type, agreement.cut_width)
     noise = _noise(bundle, data)
     progress.expect(union_size)
     for part in micro_batches(union_size, agreement.micro_batch):
         rows = stand_ins.rows(np.arange(part.start, part.stop))
         embeddings = bundle.embed(data.features.take(rows)).cpu()
-        values = wire.encode(noise(embeddings, part.start))
+        values = codec.encode(noise(embeddings, part.start))
         channel.send(EvaluationEmbeddingBlock(part.start, values))
         progress.advance(len(embeddings))
     summary = channel.receive(EvaluationSummary)

@@ -79,13 +79,13 @@ class Recorder:
     def __init__(
         self,
         schedule: Schedule,
-        wire: RowCodec,
+        codec: RowCodec,
         followed: Flags,
         window: Window,
         first_step: int = 0,
     ) -> None:
         self._schedule = schedule
-        self._wire = wire
+        self._codec = codec
         self._followed = followed
         self._window = window
         self._lock = Lock()
@@ -115,7 +115,7 @@ class Recorder:
 
     def _see(self, block: EmbeddingBlock | GradientBlock) -> None:
         partial = self._partial[type(block)]
-        rows, torn = divmod(len(block.values), self._wire.row_bytes)
+        rows, torn = divmod(len(block.values), self._codec.row_bytes)
         is_next = (block.step, block.start) == (self._step, partial.seen)
         if not is_next or torn or not 0 < rows <= len(self._ranks) - partial.seen:
             return
@@ -141,7 +141,7 @@ class Recorder:
     def _decoded(self, kind: type[EmbeddingBlock | GradientBlock]) -> Rows:
         rows = np.concatenate(self._partial[kind].rows)
         block = kind(self._step, 0, rows.tobytes())
-        return self._wire.decode_block(block, self._step, 0, len(rows)).numpy()
+        return self._codec.decode_block(block, self._step, 0, len(rows)).numpy()
 
     def _begin(self, step: int, ranks: Ranks) -> None:
         self._step = step

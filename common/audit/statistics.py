@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -122,24 +122,6 @@ def evaluate(
         dict(zip(rates, estimates[1 : 1 + len(rates)], strict=True)),
         dict(zip(rates, estimates[1 + len(rates) :], strict=True)),
     )
-
-
-def _folded_auc(result: AttackResult) -> float:
-    return result.folded_auc.value
-
-
-def strongest(
-    results: Iterable[AttackResult], figure: Callable[[AttackResult], float] = _folded_auc
-) -> AttackResult:
-    """Return the result with the highest `figure`, ignoring those for which it is NaN.
-
-    Raises:
-        ValueError: it is NaN for all results.
-    """
-    judged = [result for result in results if not np.isnan(figure(result))]
-    if not judged:
-        raise ValueError("no attack scored both real and synthetic UIDs")
-    return max(judged, key=figure)
 
 
 def _figures(real: Counts, synthetic: Counts) -> Floats:

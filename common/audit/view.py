@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from florist.common.transport.messages import EmbeddingBlock, GradientBlock
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
-
-    from florist.common.training.row_codec import RowCodec
-    from florist.common.training.schedule import Schedule
-    from florist.common.transport.recording import Record
 
     Ranks = npt.NDArray[np.int64]
     Rows = npt.NDArray[np.float32]
@@ -155,78 +149,3 @@ def lengths(rows: npt.NDArray[np.floating]) -> Floats:
     """Return the Euclidean length of each row, computed in float64."""
     found: Floats = np.linalg.norm(rows.astype(np.float64), axis=1)
     return found
-
-
-def passive_view(
-    records: Iterable[Record], schedule: Schedule, wire: RowCodec, uids: Ranks
-) -> PassiveView:
-    """Build the view from the messages of a link, recorded on either side."""
-    steps = [
-        PassiveStep(whole.epoch, whole.ranks, whole.gradients, whole.embeddings)
-        for whole in _exchanges(records, schedule, wire)
-    ]
-    return PassiveView(schedule.union_size, uids, steps)
-
-
-def active_view(
-    records: Iterable[Record],
-    schedule: Schedule,
-    wire: RowCodec,
-    uids: Ranks,
-    labels: npt.NDArray[np.integer],
-) -> ActiveView:
-    """Build the view from the messages of a link, recorded on either side.
-
-    `labels` are those of `uids`.
-    """
-    return as_active(passive_view(records, schedule, wire, uids), uids, labels)
-
-
-def as_active(view: PassiveView, uids: Ranks, labels: npt.NDArray[np.integer]) -> ActiveView:
-    """Return what the active party saw in the same steps, sharing the embeddings in memory."""
-    label_of = np.full(view.union_size, np.nan, dtype=np.float32)
-    label_of[uids] = labels
-    steps = [
-        ActiveStep(step.epoch, step.ranks, step.embeddings, label_of[step.ranks])
-        for step in view.steps
-    ]
-    return ActiveView(view.union_size, uids, steps)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Exchange:
-    """A batch for which every embedding was answered by its gradient."""
-
-    epoch: int
-    ranks: Ranks
-    embeddings: Rows
-    gradients: Rows
-
-
-def _exchanges(
-    records: Iterable[Record], schedule: Schedule, wire: RowCodec
-) -> Iterator[_Exchange]:
-    """All complete steps, in order. Embeddings without a gradient are ignored."""
-    sent: dict[tuple[int, int], Rows] = {}
-    parts: list[tuple[Rows, Rows]] = []
-    for record in records:
-        message = record.message
-        if not isinstance(message, EmbeddingBlock | GradientBlock):
-            continue
-        rows = _rows(message, wire)
-        if isinstance(message, EmbeddingBlock):
-            sent[message.step, message.start] = rows
-            continue
-        if message.start == 0:
-            parts.clear()
-        parts.append((sent.pop((message.step, message.start)), rows))
-        epoch, step = divmod(message.step, schedule.steps_per_epoch)
-        ranks = schedule.batch(epoch, step)
-        if message.start + len(rows) == len(ranks):
-            embeddings, gradients = (np.concatenate(kind) for kind in zip(*parts, strict=True))
-            yield _Exchange(epoch, ranks, embeddings, gradients)
-
-
-def _rows(block: EmbeddingBlock | GradientBlock, wire: RowCodec) -> Rows:
-    count = len(block.values) // wire.row_bytes
-    return wire.decode_block(block, block.step, block.start, count).numpy()

@@ -93,7 +93,7 @@ def estimate_metrics(
         log_loss = private_estimate.log_loss_estimate(labels, predictions, r)
     else:
         log_loss = shuffled_estimate.log_loss_estimate(labels, predictions, shuffled, r)
-    auc, ace = (_mean([getattr(found, name) for found in each]) for name in ("auc", "ace"))
+    auc, ace = _mean([found.auc for found in each]), _mean([found.ace for found in each])
     return Evaluation(auc, ace, log_loss, None, len(labels), shared)
 
 

@@ -104,16 +104,6 @@ class PrivateEstimate:
     rows: int
     shared: int
 
-    @property
-    def r(self) -> float:
-        """The fraction of rows with real features. It is a ratio of counts, so it is exact."""
-        return self.shared / self.rows
-
-    @property
-    def warning(self) -> str:
-        """Why the estimate is too imprecise to use; empty if it is precise enough."""
-        return imprecision(self.auc, self.rows, self.shared)
-
 
 def imprecision(auc: Estimate, rows: int, shared: int) -> str:
     """Return why an estimate of the AUC is too imprecise to use; empty if it is precise enough."""

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from florist.common.audit.recorded_view import passive_view
 from florist.common.audit.recorder import Recorder, Sighting, Window, merged
-from florist.common.audit.view import PassiveView, passive_view
+from florist.common.audit.view import PassiveView
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule

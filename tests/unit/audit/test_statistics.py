@@ -16,7 +16,6 @@ from florist.common.audit.statistics import (
     AttackResult,
     IntervalEstimate,
     evaluate,
-    strongest,
 )
 
 #: Few distinct values, so that ties are the rule.
@@ -165,17 +164,6 @@ def test_without_both_kinds_there_are_no_figures() -> None:
         assert math.isnan(result.auc.value)
         assert math.isnan(result.folded_auc.value)
         assert math.isnan(result.true_positive_rate(0.01).value)
-    with pytest.raises(ValueError, match="no attack"):
-        strongest([nothing, one_kind])
-
-
-def test_the_strongest_may_be_one_to_turn_round() -> None:
-    is_real = np.arange(40) < 20
-    weak = evaluate("weak", (np.arange(40) % 5 + is_real).astype(float), is_real)
-    turned = evaluate("turned", -is_real.astype(float), is_real)
-    nothing = evaluate("nothing", np.full(40, np.nan), is_real)
-    assert strongest([weak, nothing, turned]).attack == "turned"
-    assert strongest([weak, turned], lambda result: result.auc.value).attack == "weak"
 
 
 def test_lengths_must_agree() -> None:

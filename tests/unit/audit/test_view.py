@@ -1,4 +1,4 @@
-"""Views: rebuilt from what crossed a link, and the means over a UID's sightings."""
+"""Views: built from recorded messages, and their means and changes per UID."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from florist.common.audit.view import active_view, lengths, passive_view, quantiles
+from florist.common.audit.recorded_view import as_active, passive_view
+from florist.common.audit.view import lengths, quantiles
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
@@ -28,13 +29,13 @@ SCHEDULE = Schedule(bytes(32), union_size=23, batch_size=10, epochs=2)
 
 
 def rows_of(step: int, sign: int) -> torch.Tensor:
-    """Whole numbers that every type on the line holds."""
+    """Return whole numbers that every wire type represents exactly."""
     size = len(SCHEDULE.batch(*divmod(step, SCHEDULE.steps_per_epoch)))
     return sign * (step + torch.arange(size * WIDTH, dtype=torch.float32)).reshape(size, WIDTH)
 
 
 def recorded(wire: RowCodec) -> list[Record]:
-    """A run with test people after each epoch, that breaks off within its last step."""
+    """Record a run with test people after each epoch, which breaks off in its last step."""
     records = []
 
     def add(message: Message) -> None:
@@ -59,7 +60,7 @@ def test_views_hold_every_complete_step(wire_type: WireType) -> None:
     wire = RowCodec(wire_type, WIDTH)
     uids = np.array([1, 4, 22])
     ours = passive_view(recorded(wire), SCHEDULE, wire, uids)
-    theirs = active_view(recorded(wire), SCHEDULE, wire, uids, np.array([1, 0, 1]))
+    theirs = as_active(ours, uids, np.array([1, 0, 1]))
     assert len(ours.steps) == len(theirs.steps) == SCHEDULE.steps - 1
     label_of = {1: 1.0, 4: 0.0, 22: 1.0}
     for step, (seen, other) in enumerate(zip(ours.steps, theirs.steps, strict=True)):

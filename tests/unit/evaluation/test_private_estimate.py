@@ -18,6 +18,7 @@ from florist.common.evaluation.private_estimate import (
     _strata,
     corrected,
     delong_error,
+    imprecision,
     private_estimate,
 )
 
@@ -151,7 +152,7 @@ def test_truth_and_independence_mix_to_what_is_observed(
 ) -> None:
     labels, predictions = split(rows)
     estimate = private_estimate(labels, predictions, data.draw(st.integers(1, len(rows))))
-    r, rate = estimate.r, labels.mean()
+    r, rate = estimate.shared / estimate.rows, labels.mean()
     plain = metrics.calibration_curve(labels, predictions)
     independent = np.mean(
         [
@@ -236,12 +237,13 @@ def test_the_same_seed_gives_the_same() -> None:
     assert first.ace.standard_error != other.ace.standard_error
 
 
-def test_warns_where_it_cannot_tell() -> None:
+def test_warns_if_the_estimate_is_imprecise() -> None:
     random = np.random.default_rng(2)
-    vague = private_estimate(*simulated(1000, 100, random), 100)
-    assert vague.auc.half_width > 0.05
-    assert "10.0% of 1,000 test rows" in vague.warning
-    assert not private_estimate(*simulated(4000, 4000, random), 4000).warning
+    imprecise = private_estimate(*simulated(1000, 100, random), 100)
+    assert imprecise.auc.half_width > 0.05
+    assert "10.0% of 1,000 test rows" in imprecision(imprecise.auc, 1000, 100)
+    precise = private_estimate(*simulated(4000, 4000, random), 4000)
+    assert not imprecision(precise.auc, 4000, 4000)
 
 
 def test_interval() -> None:
