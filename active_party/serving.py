@@ -177,7 +177,7 @@ def make_service(
         credentials,
         config.party.peer,
         handler,
-        ServerSettings(limits.calls, limits.streams, config.serving.idle),
+        ServerSettings(limits.calls, limits.streams, config.serving.idle_timeout),
     )
 
 
@@ -190,9 +190,10 @@ def serve(
         log.info("ready at %s", server.address)
         with suppress(KeyboardInterrupt):
             until.wait()
-        log.info("stopping: open requests have %g s to finish", config.serving.drain)
-        if not server.drain(config.serving.drain):
+        log.info("stopping: open requests have %g s to finish", config.serving.drain_timeout)
+        if not server.drain(config.serving.drain_timeout):
             log.warning(
-                "some requests did not finish within %g s and were cancelled", config.serving.drain
+                "some requests did not finish within %g s and were cancelled",
+                config.serving.drain_timeout,
             )
     log.info("stopped")

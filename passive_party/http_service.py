@@ -276,11 +276,11 @@ def serve(
         )
     with (
         PredictionClient.connect(config, plaintext=plaintext) as client,
-        http_service(client, http, text, config.serving.drain, watch) as address,
+        http_service(client, http, text, config.serving.drain_timeout, watch) as address,
         watch.ready(client.is_ready),
     ):
         log.info("ready at http://%s; the token is in %s", address, token_file)
         with suppress(KeyboardInterrupt):
             until.wait()
-        log.info("stopping: open requests have %g s to finish", config.serving.drain)
+        log.info("stopping: open requests have %g s to finish", config.serving.drain_timeout)
     log.info("stopped")

@@ -115,7 +115,7 @@ class PredictionClient:
             peer,
             offer,
             timeout=config.timeouts.connect if timeout is None else timeout,
-            answer=config.serving.answer,
+            answer=config.serving.answer_timeout,
             on_wait=lambda reason: log.info("waiting for %s: %s", peer, reason),
         )
         try:

@@ -25,7 +25,12 @@ from florist.common.settings.training import Model, Optimiser, Training
 class PartyConfig(Section):
     """The contents of one party's configuration file."""
 
-    renamed_keys: ClassVar[Mapping[str, str]] = {"patience": "timeouts"}
+    renamed_keys: ClassVar[Mapping[str, str]] = {
+        "patience": "timeouts",
+        "serving.answer": "serving.answer_timeout",
+        "serving.drain": "serving.drain_timeout",
+        "serving.idle": "serving.idle_timeout",
+    }
 
     party: Party = Field(description="The names of the two parties.")
     network: Network = Field(description="How the parties connect and authenticate each other.")

@@ -92,15 +92,15 @@ class Serving(Section):
         default=Batching(),
         description="How concurrent requests are combined into batches, at the active party.",
     )
-    idle: Seconds = Field(
+    idle_timeout: Seconds = Field(
         default=60.0,
         description="Seconds without progress after which the active party closes a stream, "
         "because the peer neither sends nor reads.",
     )
-    answer: Seconds = Field(
+    answer_timeout: Seconds = Field(
         default=30.0, description="Seconds that the passive party waits for an answer."
     )
-    drain: Seconds = Field(
+    drain_timeout: Seconds = Field(
         default=20.0,
         description="Seconds that pending requests have to finish when a party is stopped.",
     )

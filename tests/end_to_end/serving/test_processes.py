@@ -41,7 +41,7 @@ def workspace(plain: Workspace, tmp_path: Path) -> Workspace:
     copy = plain.copy(tmp_path / "pair")
     for role in ("active", "passive"):
         address = f"127.0.0.1:{free_port()}" if role == "active" else addresses(copy)
-        copy.configure(role, {"network.address": address, "serving.drain": 10.0})
+        copy.configure(role, {"network.address": address, "serving.drain_timeout": 10.0})
     copy.configure("passive", {"serving.http.address": free_address()})
     return copy
 
@@ -154,7 +154,7 @@ def test_sigterm_lets_a_stream_finish_and_refuses_new_requests(workspace: Worksp
 
 def test_an_endless_stream_is_cancelled_in_time(workspace: Workspace) -> None:
     for role in ("active", "passive"):
-        workspace.configure(role, {"serving.drain": 0.5})
+        workspace.configure(role, {"serving.drain_timeout": 0.5})
     table = table_of(workspace, "passive").columns.slice(0, 10)
     with workspace.start_warm("active", stage="serve") as active:
         active.wait_for("ready at ", 60)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.settings.keys import describe_keys
 from florist.common.settings.loader import parse_config
+from florist.common.settings.party_config import PartyConfig
 from florist.common.settings.renamed_keys import apply_renames
 
 RENAMED = {"old": "new", "a.b": "c.d.e", "a.x": "a.y"}
@@ -75,3 +77,9 @@ def test_the_timeouts_section_was_called_patience(warnings: pytest.LogCaptureFix
     both = f"{text}timeouts: {{connect: 60.0}}\n"
     with pytest.raises(ConfigurationError, match="`patience` and `timeouts`"):
         parse_config(both, folder=Path("/conf"), source="party.yml")
+
+
+def test_new_names_exist_and_old_ones_do_not() -> None:
+    known = {key.dotted for key in describe_keys(PartyConfig)}
+    assert known >= set(PartyConfig.renamed_keys.values())
+    assert not known & PartyConfig.renamed_keys.keys()
