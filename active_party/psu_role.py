@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from florist.common.psu.alignment import compare_union, own_view
 from florist.common.psu.exchange_pool import ExchangePool
 from florist.common.psu.exchanges import (
     ACTIVE_FIRST_ROUND,
@@ -14,12 +13,13 @@ from florist.common.psu.exchanges import (
     SECOND_ROUND,
 )
 from florist.common.psu.sorted_streams import union_of, union_size
+from florist.common.psu.union_view import compare_union, own_view
 
 if TYPE_CHECKING:
     from florist.common.core.progress import Progress
-    from florist.common.psu.alignment import UnionView
     from florist.common.psu.exchanges import ExchangeRun
     from florist.common.psu.stored_sets import StoredSet
+    from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.transport.channel import Link
 

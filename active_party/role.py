@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation_data import EvaluationData
     from florist.common.evaluation.metric_estimates import Evaluation
-    from florist.common.psu.alignment import UnionView
+    from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.observe import ServiceWatch

@@ -21,7 +21,7 @@ from florist.active_party.training import make_active_half
 from florist.common.audit.recorded_view import as_active, passive_view
 from florist.common.core.errors import as_florist_error
 from florist.common.core.progress import NoProgress
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
 from florist.common.training.devices import enable_determinism

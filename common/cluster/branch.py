@@ -79,7 +79,7 @@ class Branch:
     def recall(self, record: UnionRecord) -> ResumeState:
         """Return what is stored of a union, after reading and checking all of it."""
         journal = self._journal(record)
-        if not journal.token or not journal.drop_unsound():
+        if not journal.token or not journal.drop_damaged():
             return ResumeState(token=b"", finished=(), has_ids=False)
         finished, ids = tuple(journal.finished), journal.ids
         return ResumeState(token=journal.token, finished=finished, has_ids=ids is not None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from florist.common.cluster.branch_progress import StepState
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.session.run_directory import TableName
 from florist.common.settings.party_config import PartyConfig
 from florist.common.transport.messages import Step
@@ -226,10 +226,10 @@ class GetListeningAddress(Request[ListeningAddress]):
         return ListeningAddress
 
 
-class Run(Request[BranchResult]):
+class RunUnion(Request[BranchResult]):
     """Run the union with the peer's branch at `address`; answered when it is complete."""
 
-    kind: Literal["run"] = "run"
+    kind: Literal["run_union"] = "run_union"
     address: str
     #: The name that both heads have agreed on for this attempt.
     rendezvous: bytes
@@ -288,7 +288,7 @@ HeadRequest = Annotated[
     | TakeIds
     | EndIds
     | GetListeningAddress
-    | Run
+    | RunUnion
     | GetStatus
     | GetRanks
     | Stop

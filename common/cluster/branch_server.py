@@ -24,7 +24,7 @@ from florist.common.cluster.branch_messages import (
     RankBlock,
     Recall,
     RowBlock,
-    Run,
+    RunUnion,
     Stop,
     TakeIds,
 )
@@ -65,7 +65,7 @@ def _head_reply(  # noqa: C901, PLR0911 - one case per request
         case GetListeningAddress():
             address = branch.listening_address(request.host, request.first_port)
             return ListeningAddress(address=address)
-        case Run():
+        case RunUnion():
             return branch.run(request.address, request.rendezvous)
         case GetStatus():
             return branch.status()

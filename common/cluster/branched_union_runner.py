@@ -31,13 +31,13 @@ from florist.common.core.errors import (
     TransportError,
 )
 from florist.common.psu import partitions
-from florist.common.psu.alignment import UnionView
 from florist.common.psu.hashed_ids import random_ids
 from florist.common.psu.journal import Journal
 from florist.common.psu.partitions import blocks_dealt
 from florist.common.psu.ranks import RANK_BYTES, RANKS, StoredRanks
 from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.psu.union_handshake import open_union
+from florist.common.psu.union_view import UnionView
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import IdColumn, packed_ids
 
@@ -305,7 +305,7 @@ class JointJournal:
         ours = self._journal.token
         return ours if all(state.token == ours for state in self._states) else b""
 
-    def drop_unsound(self) -> bool:
+    def drop_damaged(self) -> bool:
         """Return True: each branch has dropped its own damaged sets in `recall`."""
         return True
 

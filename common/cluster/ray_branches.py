@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from florist.common.cluster import ray_cluster
 from florist.common.cluster.branch import Branch
 from florist.common.cluster.branch_codec import decode_reply, encode
-from florist.common.cluster.branch_messages import Begin, BranchMessage, Run
+from florist.common.cluster.branch_messages import Begin, BranchMessage, RunUnion
 from florist.common.cluster.branch_server import answer_head, answer_member
 from florist.common.cluster.ray_worker import UNKNOWN_SESSION, Greeting, incompatibility
 from florist.common.cluster.remote_branch import RemoteBranch, RemoteMember
@@ -169,7 +169,7 @@ class RayBranch(RemoteBranch):
         sealed = self.session.seal(encode(request))
         reply = self.actor.call.remote(self.head, sealed, list(actors))
         # A run takes as long as the union; meanwhile the head asks for the status.
-        timeout = None if isinstance(request, Run) else _ANSWER_TIMEOUT
+        timeout = None if isinstance(request, RunUnion) else _ANSWER_TIMEOUT
         opened = _opened(self.actor, reply, self.session, sealed, timeout)
         return decode_reply(request.reply_type(), opened)
 

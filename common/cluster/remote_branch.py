@@ -16,7 +16,7 @@ from florist.common.cluster.branch_messages import (
     GetStatus,
     PostNumber,
     Recall,
-    Run,
+    RunUnion,
     Stop,
     TakeIds,
 )
@@ -72,7 +72,7 @@ class RemoteBranch(ABC):
 
     def run(self, address: str, rendezvous: bytes) -> BranchResult:
         """Run its part of the union with the peer's branch; takes as long as the union does."""
-        return self.send(Run(address=address, rendezvous=rendezvous))
+        return self.send(RunUnion(address=address, rendezvous=rendezvous))
 
     def status(self) -> BranchStatus:
         """Return how far it is."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.data.features import Features
-    from florist.common.psu.alignment import Sizes
+    from florist.common.psu.union_view import Sizes
     from florist.common.settings.agreement import EvaluationAgreement
     from florist.common.synthetic.membership import Membership
     from florist.common.synthetic.secret_draws import SecretDraws

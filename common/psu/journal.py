@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: How often a union may start over after the peer has received something from us. Each time the
 #: peer learns sizes, and could have changed its set to learn more from them.
-MOST_STARTS = 16
+MAX_STARTS = 16
 
 #: The name of the set of our own hashed IDs.
 IDS = "ids"
@@ -97,22 +97,22 @@ class Journal:
 
     def stored_result(self, step: Step) -> StoredSet:
         """The set that the finished exchange starting with `step` stored."""
-        return self._stored(name_of(step), self._now.finished[step])
+        return self._stored(set_name(step), self._now.finished[step])
 
     @property
     def finished(self) -> list[int]:
         """The first steps of the finished exchanges."""
         return sorted(self._now.finished)
 
-    def drop_unsound(self) -> bool:
+    def drop_damaged(self) -> bool:
         """Drop exchanges whose sets are damaged; return False if the union cannot be resumed."""
         record = self._now
-        if self.ids is not None and not self.ids.is_sound:
+        if self.ids is not None and not self.ids.is_intact:
             return False
         lost = [
             step
             for step, facts in record.finished.items()
-            if facts.sha256 and not self._stored(name_of(step), facts).is_sound
+            if facts.sha256 and not self._stored(set_name(step), facts).is_intact
         ]
         with self._lock:
             kept = {step: facts for step, facts in record.finished.items() if step not in lost}
@@ -129,9 +129,9 @@ class Journal:
         """
         before = self._record
         starts = before.starts + bool(before.received) if before else 1
-        if starts > MOST_STARTS:
+        if starts > MAX_STARTS:
             raise ConfigurationError(
-                f"this union was started {MOST_STARTS} times and never completed. Each time the "
+                f"this union was started {MAX_STARTS} times and never completed. Each time the "
                 "peer learns the sizes again, and a malicious peer could infer from them who is "
                 "shared; if you know why it fails, start over with --force"
             )
@@ -173,7 +173,7 @@ class Journal:
             ProtocolViolation: the peer sent something else in an earlier attempt.
         """
         digest = hashlib.sha256(chunk.data).digest()
-        name = f"{name_of(step)}.received"
+        name = f"{set_name(step)}.received"
         size, position = self.storage.size(name) or 0, number * len(digest)
         if position < size:
             with self.storage.reading(name) as file:
@@ -218,7 +218,7 @@ class Journal:
         self._record = record
 
 
-def name_of(step: Step | int) -> str:
+def set_name(step: Step | int) -> str:
     """Return the name of the set that the exchange starting with `step` stores."""
     return f"step-{int(step)}"
 

@@ -16,13 +16,13 @@ log = logging.getLogger("florist.align")
 
 #: Bytes for what cannot be measured beforehand: messages in transit on five channels, chunks being
 #: raised, blocks of sorted streams, memory that was freed but not returned to the system.
-RESERVE = 96_000_000
+RESERVED_BYTES = 96_000_000
 
 #: Bytes that the program typically uses at most before a union starts.
-PROGRAM = 200_000_000
+PROGRAM_BYTES = 200_000_000
 
 #: Bytes that sorting gets in any case: with less there would be too many runs to merge quickly.
-LEAST = 32_000_000
+MIN_SORTING_BYTES = 32_000_000
 
 
 def memory_for_sorting(limit: int, executor: int = 0) -> int:
@@ -32,21 +32,21 @@ def memory_for_sorting(limit: int, executor: int = 0) -> int:
     sorter gets more than an eighth of the limit: longer runs would hardly be faster.
     """
     pa.default_memory_pool().release_unused()  # reading tables leaves much unused memory
-    reserve = RESERVE + executor
+    reserve = RESERVED_BYTES + executor
     taken = resident_bytes() + reserve
-    if limit - taken < LEAST:
+    if limit - taken < MIN_SORTING_BYTES:
         log.warning(
             "alignment.memory_limit: %s MB is too low: the alignment will use about %s MB, of "
             "which the program uses %s MB already",
             limit // 10**6,
-            (taken + LEAST) // 10**6,
+            (taken + MIN_SORTING_BYTES) // 10**6,
             (taken - reserve) // 10**6,
         )
     return _share(limit, taken)
 
 
 def _share(limit: int, taken: int) -> int:
-    return min(max(limit - taken, LEAST) // 2, max(limit // 8, LEAST // 2))
+    return min(max(limit - taken, MIN_SORTING_BYTES) // 2, max(limit // 8, MIN_SORTING_BYTES // 2))
 
 
 def _largest_share(size: int, partitions: int) -> int:
@@ -75,7 +75,7 @@ def disk_needed(width: int, own: int, peer: int, limit: int, partitions: int = 1
         own, peer = (_largest_share(size, partitions) for size in (own, peer))
         offered = (width + ROW_BYTES) * (own + peer)
         return offered + disk_needed(width, own, peer, limit)
-    memory = _share(limit, PROGRAM + RESERVE)
+    memory = _share(limit, PROGRAM_BYTES + RESERVED_BYTES)
 
     def sorted_rows(width: int, rows: int) -> int:
         return width * rows_on_disk(width, memory, rows)

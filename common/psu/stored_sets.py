@@ -67,7 +67,7 @@ class StoredSet:
                 yield read_rows(file, min(rows, len(self) - start), self.width)
 
     @property
-    def is_sound(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether the file still holds what was written; reads all of it."""
         if self.storage.size(self.name) != len(self) * self.width:
             return False

@@ -48,7 +48,7 @@ class UnionJournal(Protocol):
     @property
     def sealed(self) -> bytes: ...
 
-    def drop_unsound(self) -> bool: ...
+    def drop_damaged(self) -> bool: ...
 
     def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None: ...
 
@@ -68,7 +68,7 @@ def open_union(
         earlier: the secrets that an earlier attempt left in memory.
         size: the size of our set, dummies included.
     """
-    token = journal.token if journal.token and journal.drop_unsound() else b""
+    token = journal.token if journal.token and journal.drop_damaged() else b""
     known = earlier if earlier and token and earlier.token == token else None
     ours = UnionOpening(
         token,

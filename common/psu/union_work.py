@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.psu.journal import IDS, name_of
+from florist.common.psu.journal import IDS, set_name
 from florist.common.psu.partitions import SINGLE, share, value_cuts
 from florist.common.psu.shared_sorting import sorting_together
 from florist.common.psu.sorted_streams import AscendingCheck
@@ -102,10 +102,10 @@ class UnionWork:
     @contextmanager
     def storing(self, step: Step) -> Iterator[SetWriter]:
         """Write the set that the exchange starting with `step` stores, before it is finished."""
-        with writing_set(self.journal.storage, name_of(step)) as writer:
+        with writing_set(self.journal.storage, set_name(step)) as writer:
             yield writer
 
     def finish(self, step: Step, facts: SetFacts) -> StoredSet:
         """Record that the exchange starting with `step` is finished; return its stored set."""
         self.journal.finish(step, facts)
-        return StoredSet(self.journal.storage, name_of(step), self.group.width, facts)
+        return StoredSet(self.journal.storage, set_name(step), self.group.width, facts)

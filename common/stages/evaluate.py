@@ -21,7 +21,7 @@ from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
 from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
 from florist.common.groups import make_group
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.reports.evaluation_report import EvaluationReport, render
 from florist.common.stages.evaluation_table import read_evaluation_table, table_settings
 from florist.common.stages.evaluation_union import UnionAgreement, check_kept_union

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import Progress
     from florist.common.core.stage_timer import StageTimer
-    from florist.common.psu.alignment import UnionView
     from florist.common.psu.sealed_keys import SecretsInMemory
     from florist.common.psu.union_runner import UnionRunner
+    from florist.common.psu.union_view import UnionView
     from florist.common.session.run_directory import TableName
     from florist.common.session.session import Session
     from florist.common.settings.party_config import PartyConfig

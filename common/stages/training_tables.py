@@ -12,7 +12,7 @@ import pyarrow as pa
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.feature_store import FeatureStore
 from florist.common.data.scan_table import scan_table
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.storage.files import FolderStorage
 from florist.common.synthetic.membership import Membership
 from florist.common.training.devices import enable_determinism, pick_device, set_threads

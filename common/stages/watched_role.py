@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.observability.gauges import Stopwatch
     from florist.common.observability.status import Status
-    from florist.common.psu.alignment import UnionView
+    from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role

@@ -20,7 +20,7 @@ from florist.common.synthetic.label_strategies import constant_label
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from florist.common.psu.alignment import Sizes
+    from florist.common.psu.union_view import Sizes
     from florist.common.settings.agreement import CalibrationTime
     from florist.common.synthetic.label_strategies import Expectation
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from florist.common.data.features import Features
-    from florist.common.psu.alignment import Sizes
+    from florist.common.psu.union_view import Sizes
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.synthetic.membership import Membership
 

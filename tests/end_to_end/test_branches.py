@@ -11,7 +11,7 @@ import pytest
 
 from florist.active_party.role import ACTIVE
 from florist.common.cluster import branch as branch_module
-from florist.common.cluster.branch_messages import FetchRows, Recall, Run
+from florist.common.cluster.branch_messages import FetchRows, Recall, RunUnion
 from florist.common.cluster.branched_union_runner import BranchedUnionRunner
 from florist.common.core.errors import (
     BranchLost,
@@ -213,7 +213,7 @@ def test_a_branch_does_not_wait_long_for_a_missing_peer(
     pair = make_pair(IdSample(30, 20, 10), 2)
 
     def stay_away(number: int, request: BranchMessage) -> None:
-        if number == 1 and isinstance(request, Run):
+        if number == 1 and isinstance(request, RunUnion):
             raise BranchLost("a branch of ours was lost")
 
     pair.clusters["passive"].before = stay_away

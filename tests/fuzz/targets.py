@@ -348,7 +348,7 @@ def _small_files(folder: Path) -> Iterable[Target]:
 
     def going_on() -> object:
         journal = Journal(storage, GROUP.width, _DIGEST)
-        return journal.token and (journal.drop_unsound(), journal.finished, journal.ids)
+        return journal.token and (journal.drop_damaged(), journal.finished, journal.ids)
 
     yield _damaging("journal", folder / "union" / "journal.json", going_on)
     record = folder / "audit.jsonl"

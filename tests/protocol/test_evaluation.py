@@ -24,7 +24,7 @@ from florist.common.evaluation.reserved_rows import (
     most_stand_ins,
     random_rows,
 )
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.settings.agreement import Agreement, EvaluationAgreement
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.training import Model

@@ -19,7 +19,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.features import Features
 from florist.common.evaluation.evaluation_data import EvaluationData
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.settings.agreement import EvaluationAgreement, TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.synthetic.membership import Membership

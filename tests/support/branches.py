@@ -12,11 +12,11 @@ from florist.active_party.psu_role import run_psu as run_active
 from florist.common.cluster.worker_group import Mailbox, WorkerGroup
 from florist.common.core.errors import FloristError, as_florist_error
 from florist.common.core.progress import NoProgress
-from florist.common.psu.alignment import UnionView
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.partitions import blocks_dealt
+from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.groups.group import Group
-    from florist.common.psu.alignment import Sizes
+    from florist.common.psu.union_view import Sizes
     from florist.common.storage.files import Storage
     from florist.common.transport.channel import Link
 

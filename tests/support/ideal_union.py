@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ import yaml
 from florist.cli.init import Names, write_first_files
 from florist.cli.party import main
 from florist.common.core.ports import free_port
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import ClickSample, IdSample

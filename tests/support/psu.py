@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from florist.active_party.psu_role import run_psu as run_active
 from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
-from florist.common.psu.alignment import UnionView
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
+from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair

@@ -9,7 +9,7 @@ import torch
 from florist.common.audit import audit_sample
 from florist.common.audit.audit_sample import followed_uids
 from florist.common.data.features import Features
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.settings.agreement import FeatureStrategyName, TrainingAgreement
 from florist.common.synthetic.feature_strategies import FeaSampling
 from florist.common.synthetic.membership import Membership

@@ -37,7 +37,7 @@ from florist.common.cluster.branch_messages import (
     Recall,
     ResumeState,
     RowBlock,
-    Run,
+    RunUnion,
     Stop,
     TakeIds,
     TlsContents,
@@ -53,7 +53,7 @@ from florist.common.core.errors import (
     PeerLost,
     ProtocolViolation,
 )
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.settings.loader import load_config
 from florist.common.transport.messages import Step
 from florist.experiments.sample_data import IdSample
@@ -71,7 +71,7 @@ def test_a_request_is_decoded_as_it_was_sent(number: int, data: bytes) -> None:
         TakeIds(count=number, payload=data),
         EndIds(),
         GetListeningAddress(host="::1", first_port=number),
-        Run(address="10.0.0.1:7000", rendezvous=data),
+        RunUnion(address="10.0.0.1:7000", rendezvous=data),
         GetStatus(),
         GetRanks(start=number),
         Stop(reason="stöpped"),

@@ -11,7 +11,7 @@ from florist.common.core.errors import (
     ConfigurationError,
     ProtocolViolation,
 )
-from florist.common.psu.journal import MOST_STARTS, Journal, name_of
+from florist.common.psu.journal import MAX_STARTS, Journal, set_name
 from florist.common.psu.stored_sets import SetFacts
 from florist.common.transport.messages import Step
 from tests.support.storages import KINDS, ROWS, WIDTH, make_storage, written
@@ -37,16 +37,16 @@ def started(storage: Storage, identity: bytes = b"\1") -> Journal:
 
 def test_a_journal_is_reloaded(storage: Storage) -> None:
     journal = started(storage)
-    facts = written(storage, name_of(STEP)).facts
+    facts = written(storage, set_name(STEP)).facts
     journal.check_received(Step.ACTIVE_FIRST_ROUND_BACK, facts)
     journal.finish(STEP, facts)
     journal.finish(Step.PASSIVE_HASHING, SetFacts(7, b""))
 
     again = Journal(storage, WIDTH, b"\1")
     assert (again.token, again.sealed, again.peer_size) == (b"\2" * 32, b"sealed", 7)
-    assert again.drop_unsound()
+    assert again.drop_damaged()
     assert again.finished == [STEP, Step.PASSIVE_HASHING]
-    assert again.stored_result(STEP).is_sound
+    assert again.stored_result(STEP).is_intact
 
 
 def test_a_journal_of_another_union_is_ignored(storage: Storage) -> None:
@@ -64,11 +64,11 @@ def test_a_damaged_journal_is_ignored(storage: Storage, damage: str) -> None:
 
 def test_an_exchange_whose_set_was_changed_is_repeated(storage: Storage) -> None:
     journal = started(storage)
-    journal.finish(STEP, written(storage, name_of(STEP)).facts)
-    with storage.writing(name_of(STEP)) as file:
+    journal.finish(STEP, written(storage, set_name(STEP)).facts)
+    with storage.writing(set_name(STEP)) as file:
         file.write(ROWS[::-1].tobytes())
     again = Journal(storage, WIDTH, b"\1")
-    assert again.drop_unsound()
+    assert again.drop_damaged()
     assert again.finished == []
 
 
@@ -77,7 +77,7 @@ def test_a_union_without_its_ids_cannot_be_resumed(storage: Storage) -> None:
     journal.keep_ids(written(storage, "ids").facts)
     with storage.writing("ids") as file:
         file.write(b"")
-    assert not Journal(storage, WIDTH, b"\1").drop_unsound()
+    assert not Journal(storage, WIDTH, b"\1").drop_damaged()
 
 
 def test_the_peer_must_send_the_same_again(storage: Storage) -> None:
@@ -99,13 +99,13 @@ def test_the_peer_must_send_the_same_again(storage: Storage) -> None:
 
 def test_starting_over_clears_everything_and_is_limited(storage: Storage) -> None:
     journal = started(storage)
-    for _ in range(MOST_STARTS - 1):
+    for _ in range(MAX_STARTS - 1):
         journal.begin(b"\2" * 32, b"", 7)  # the peer has received nothing: it does not count
-    for _ in range(MOST_STARTS - 1):
+    for _ in range(MAX_STARTS - 1):
         journal.check_received(STEP, SetFacts(3, b"\7" * 32))
-        written(storage, name_of(STEP))
+        written(storage, set_name(STEP))
         journal.begin(b"\2" * 32, b"", 7)
-        assert storage.size(name_of(STEP)) is None
+        assert storage.size(set_name(STEP)) is None
         assert json.loads(_text(storage))["received"] == {}
     journal.check_received(STEP, SetFacts(3, b"\7" * 32))
     with pytest.raises(ConfigurationError, match="--force"):

@@ -25,9 +25,9 @@ def test_the_disk_for_the_ranks_is_counted() -> None:
 
 def test_memory_is_divided_between_sorters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "resident_bytes", lambda: 200_000_000)
-    assert 2 * memory_for_sorting(360_000_000) + 200_000_000 + limits.RESERVE == 360_000_000
+    assert 2 * memory_for_sorting(360_000_000) + 200_000_000 + limits.RESERVED_BYTES == 360_000_000
     assert memory_for_sorting(10**9) == 10**9 // 8
-    assert 2 * memory_for_sorting(256_000_000) == limits.LEAST
+    assert 2 * memory_for_sorting(256_000_000) == limits.MIN_SORTING_BYTES
 
 
 def test_a_partition_needs_its_share_of_the_disk_and_some_more() -> None:

@@ -32,7 +32,7 @@ def test_a_set_is_read_as_it_was_written(storage: Storage) -> None:
     stored = written(storage, "x")
     assert len(stored) == len(ROWS)
     assert np.array_equal(np.concatenate(list(stored.chunks())), ROWS)
-    assert stored.is_sound
+    assert stored.is_intact
 
 
 def test_an_arriving_set_is_read_as_it_arrives(
@@ -51,7 +51,7 @@ def test_an_arriving_set_is_read_as_it_arrives(
     for read in chunks:
         np.testing.assert_array_equal(np.concatenate(read), rows)
     stored = StoredSet(storage, "ids", WIDTH, facts)
-    assert stored.is_sound
+    assert stored.is_intact
     np.testing.assert_array_equal(np.concatenate(list(stored.chunks())), rows)
 
 

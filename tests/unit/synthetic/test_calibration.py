@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import ace
-from florist.common.psu.alignment import Sizes
+from florist.common.psu.union_view import Sizes
 from florist.common.settings.agreement import CalibrationTime
 from florist.common.synthetic.calibration import (
     Calibration,
