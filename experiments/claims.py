@@ -1,6 +1,6 @@
-"""What the paper concludes from its figures, each checked against what was measured.
+"""The paper's conclusions, each checked against the measured results.
 
-"Comparable", "similar", "close to" are the paper's words; what they are taken to mean is below.
+"Comparable", "similar" and "close to" are the paper's words; the constants below define them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from florist.experiments.paper_figures import DatasetName
     from florist.experiments.paper_results import Results
 
-#: Two AUCs, or two ACEs, are comparable if they differ by no more.
+#: Two AUCs, or two ACEs, are comparable if they differ by at most this.
 COMPARABLE = 0.02
-#: What a figure may move against a trend, from one seed to the next.
+#: Tolerated deviation from a trend: the variation between seeds.
 NOISE = 0.005
-#: An attack AUC from which strategies count as detected; and up to which, folded, as hidden.
+#: Strategies count as detected from this attack AUC on, and as hidden up to this one (folded).
 DETECTED, HIDDEN = 0.85, 0.56
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """Whether a claim holds, None if that was not measured, and the figures that tell."""
+    """Whether a claim holds (None: not measured), and the numbers behind it."""
 
     holds: bool | None
     evidence: str
@@ -48,7 +48,7 @@ class ClaimVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the paper says."""
+    """A conclusion of the paper, and how to check it."""
 
     text: str
     where: str
@@ -64,7 +64,7 @@ class Claim:
 
 
 def check_all(results: Results) -> list[tuple[Claim, dict[DatasetName, ClaimVerdict]]]:
-    """Every claim, on each data set for which the paper makes it."""
+    """Check every claim on each data set for which the paper makes it."""
     return [
         (claim, {dataset: claim.check(results, dataset) for dataset in claim.datasets})
         for claim in CLAIMS
@@ -97,7 +97,7 @@ def _raises_ace(group: OneGroup) -> tuple[bool, str]:
 
 
 def _calibration_cuts_ace(plain: str, *calibrated: str) -> Callable[[OneGroup], tuple[bool, str]]:
-    """At the ratio of the tables and at all higher ones."""
+    """Check the ratio of the tables and all higher ones."""
 
     def decide(group: OneGroup) -> tuple[bool, str]:
         def after(ratio: float) -> list[float]:
@@ -204,7 +204,7 @@ def _sampled_features_are_hidden(group: OneGroup) -> tuple[bool, str]:
 
 
 def _drop_grows(method: str) -> Callable[[OneGroup], tuple[bool, str]]:
-    """The change of AUC against baseline-partial falls from ratio to ratio, and ends below 0."""
+    """Check that the change of AUC against baseline-partial falls with the ratio to below 0."""
 
     def decide(group: OneGroup) -> tuple[bool, str]:
         changes = list(group.changes(method).values())
@@ -234,7 +234,7 @@ def _small_drop(group: OneGroup) -> tuple[bool, str]:
 
 
 def _losses_settle(group: OneGroup) -> tuple[bool, str]:
-    """The training loss of the last epoch is the lowest, or nearly; so is the test loss."""
+    """Check that the training and test losses of the last epoch are (nearly) the lowest."""
     first, last = [], []
     for ratio in group.ratios(FLORIST):
         epochs = _epochs(group, ratio)
@@ -249,7 +249,7 @@ def _losses_settle(group: OneGroup) -> tuple[bool, str]:
 
 
 def _more_synthetic_is_slower(group: OneGroup) -> tuple[bool, str]:
-    """After the first epoch, the AUC is the lower the higher the ratio."""
+    """Check that the AUC after the first epoch falls with the ratio."""
     ratios = group.ratios(FLORIST)
     values = [_epochs(group, ratio)[0].auc or 0.0 for ratio in ratios]
     return values[-1] == min(values) < max(values), f"AUC after one epoch {_shown(values)}"
@@ -259,7 +259,7 @@ def _more_synthetic_is_slower(group: OneGroup) -> tuple[bool, str]:
 
 
 def _epochs(group: OneGroup, ratio: float) -> Sequence[EpochFigures]:
-    """Those of the first seed."""
+    """Return the epochs of the first seed."""
     condition = Condition(group.dataset, group.lacking, FLORIST, ratio)
     epochs = group.results.trials(condition)[0].epochs
     if len(epochs) < 2:

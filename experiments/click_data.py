@@ -1,9 +1,9 @@
-"""Clicks on advertisements, made up: data of Criteo's form whose true probabilities are known.
+"""Generated clicks on advertisements: data in Criteo's format with known true probabilities.
 
-For demonstrations, tests and experiments. Columns are independent of each other; the label is drawn
-with the logistic function of a sum of effects of numbers, of categories and of pairs of them. Rare
-categories have effects too, which no model can learn from few rows: that keeps models as far below
-the best possible ranking as they are on real clicks.
+Used by the demo, tests and experiments. Columns are independent of each other. The label is drawn
+from the logistic function of a sum of effects of numbers, categories and pairs of categories. Rare
+categories have effects too, which no model can learn from few rows; this keeps models as far below
+the optimal ranking as they are on real clicks.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 ID_COLUMN = "person"
 LABEL = "click"
 NUMERIC, CATEGORICAL = CRITEO.numeric, CRITEO.categorical
-#: How many categories each column can have.
+#: Number of categories of each column.
 CARDINALITIES = tuple(int(size) for size in np.geomspace(3, 20_000, len(CATEGORICAL)).round())
 
 POSITIVE_RATE = 0.25
-#: Standard deviation of the logits, with which the true probabilities rank at an AUC of 0.80.
+#: Standard deviation of the logits; the AUC of the true probabilities is then 0.80.
 _SPREAD = 1.4
 #: Shares of the variance of the logits.
 _NUMBERS, _CATEGORIES, _PAIRS = 0.30, 0.55, 0.15
-#: Columns of few categories whose pairs have effects.
+#: Columns with few categories whose pairs have effects.
 _PAIRED = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClickData:
-    """Row `i` of all parts is one person."""
+    """Features, labels and true probabilities; row `i` of each belongs to the same person."""
 
     ids: pa.StringArray
     #: NUMERIC (float64) and CATEGORICAL (string), null where missing.
     features: pa.Table
     labels: npt.NDArray[np.int64]
-    #: With which the label is 1.
+    #: The true probability that the label is 1.
     probabilities: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class ClickData:
         return f"ClickData({len(self)} rows)"
 
     def raw(self, rows: npt.NDArray[np.int64]) -> RawTable:
-        """These rows, as if read from a file."""
+        """Return these rows as if they had been read from a file."""
         places = pa.array(rows)
         return RawTable.from_arrow(
             "click data",
@@ -71,12 +71,12 @@ class ClickData:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClickSplit:
-    """Who holds which rows; each array in a random order of its own."""
+    """The rows of each party; each array is in its own random order."""
 
     #: Rows for training.
     active: npt.NDArray[np.int64]
     passive: npt.NDArray[np.int64]
-    #: Rows for tests, which both hold.
+    #: Test rows, which both parties have.
     test: npt.NDArray[np.int64]
 
     @property
@@ -89,10 +89,10 @@ class ClickSplit:
 
 
 def generate(rows: int, seed: int, sample: int = 1) -> ClickData:
-    """Make up `rows` people; the same arguments give the same data.
+    """Generate `rows` people; the same arguments give the same data.
 
-    The seed alone settles the categories and all effects, so that any number of rows follows the
-    same rules. Different samples, numbered from 1, have different people.
+    Categories and effects depend only on the seed, so any number of rows follows the same
+    distribution. Different samples, numbered from 1, have different people.
     """
     truth, random = np.random.default_rng([seed, 0]), np.random.default_rng([seed, sample])
     features: dict[str, pa.Array] = {}
@@ -127,13 +127,14 @@ def generate(rows: int, seed: int, sample: int = 1) -> ClickData:
 def split(
     data: ClickData, test_fraction: float, alpha: float, beta: float, seed: int
 ) -> ClickSplit:
-    """Hold rows out for tests, and take rows for training from either party, as the paper does.
+    """Hold out test rows, and remove training rows from each party, as in the paper.
 
     Args:
-        data: whose rows.
-        test_fraction: of all rows.
-        alpha: the fraction of the rows for training that the passive party lacks.
-        beta: the same of the active party, independently. Who is lacked by both is nowhere.
+        data: the people to split.
+        test_fraction: fraction of all rows to hold out.
+        alpha: fraction of the training rows that the passive party lacks.
+        beta: fraction that the active party lacks, drawn independently. People whom both lack are
+            in no table.
         seed: the same arguments give the same rows.
     """
     random = np.random.default_rng(seed)
@@ -150,7 +151,7 @@ def split(
 def active_table(
     data: ClickData, rows: npt.NDArray[np.int64], features: Sequence[str] = ()
 ) -> pa.Table:
-    """IDs, labels, and features if any."""
+    """Return a table of IDs, labels and any features."""
     columns = {LABEL: pa.array(data.labels[rows])}
     return _party_table(data, rows, columns, features)
 
@@ -160,12 +161,12 @@ def passive_table(
     rows: npt.NDArray[np.int64],
     features: Sequence[str] = (*NUMERIC, *CATEGORICAL),
 ) -> pa.Table:
-    """IDs and features."""
+    """Return a table of IDs and features."""
     return _party_table(data, rows, {}, features)
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """As text (.csv, or .csv.gz) or Parquet, as the name tells."""
+    """Write a table as CSV (.csv or .csv.gz) or Parquet, depending on the file name."""
     if path.suffix == ".parquet":
         parquet.write_table(table, path)
         return
@@ -196,7 +197,7 @@ def _party_table(
 def _numeric_column(
     truth: np.random.Generator, random: np.random.Generator, rows: int
 ) -> tuple[pa.Array, npt.NDArray[np.float64]]:
-    """Whole numbers with a long tail, and an effect of their logarithm; none where missing."""
+    """Return long-tailed integers and the effect of their logarithm; 0 where missing."""
     location, scale = truth.uniform(0.5, 4), truth.uniform(0.8, 1.8)
     missing = _missing(truth, random, rows)
     values = np.floor(random.lognormal(location, scale, rows))
@@ -207,15 +208,15 @@ def _numeric_column(
 def _categorical_column(
     truth: np.random.Generator, random: np.random.Generator, rows: int, size: int
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Texts, of which few are frequent and most are rare, and the place of each.
+    """Return strings, few of them frequent and most rare, and the index of each.
 
-    Missing ones have the place `size`.
+    Missing values have the index `size`.
     """
     frequencies = np.arange(1.0, size + 1) ** -truth.uniform(0.9, 1.3)
     places = random.choice(size, rows, p=frequencies / frequencies.sum())
     missing = _missing(truth, random, rows)
     codes = truth.choice(1 << 28, size, replace=False)
-    # With a letter that no number has.
+    # A prefix that no number has.
     texts = pa.array([f"k{code:07x}" for code in codes.tolist()])
     return texts.take(pa.array(places, mask=missing)), np.where(missing, size, places)
 
@@ -223,13 +224,13 @@ def _categorical_column(
 def _missing(
     truth: np.random.Generator, random: np.random.Generator, rows: int
 ) -> npt.NDArray[np.bool_]:
-    """Which rows lack a value: in half of the columns none, in others up to a half."""
+    """Draw the rows without a value: none in half of the columns, up to half in the others."""
     rate = max(0.0, truth.uniform(-0.5, 0.5))
     return random.random(rows) < rate
 
 
 def _blended(effects: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Their sum, each with the same weight, with mean 0 and variance 1."""
+    """Return the sum with equal weights, standardised to mean 0 and variance 1."""
     return _standardised(np.sum([_standardised(effect) for effect in effects], axis=0))
 
 
@@ -239,7 +240,7 @@ def _standardised(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _with_mean(logits: npt.NDArray[np.float64], mean: float) -> npt.NDArray[np.float64]:
-    """Probabilities of the logits, all moved by as much as makes their mean `mean`."""
+    """Return the probabilities of the logits, shifted so that their mean is `mean`."""
     low, high = -20.0, 20.0
     for _ in range(50):
         middle = (low + high) / 2

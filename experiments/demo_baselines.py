@@ -1,4 +1,4 @@
-"""What the demo's model is compared with: runs that need the truth, so simulations."""
+"""Baselines for the demo. They need all data in one place, so they are simulated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A way of training, how many rows had both a real label and real features, and its test."""
+    """A training method, its number of rows with real label and features, and test metrics."""
 
     name: str
     real_rows: int
@@ -33,15 +33,15 @@ class Comparison:
 
 
 def compare(directory: Path, sample: ClickSample, finished: RunDirectory) -> list[Comparison]:
-    """Both baselines and the paper's FLORIST by simulation, beside the run that finished."""
+    """Simulate both baselines and the paper's FLORIST; append the finished run."""
     config = load_config(directory / "passive.yml")
     data, who = sample.data()
     everyone = who_holds_all(data, who)
     union = Holdings(who.active, who.passive)
     paper = METHODS["florist-paper"].agreement
     rows = [
-        _simulated("baseline-full: everything, to both", data, who, everyone, config, {}),
-        _simulated("baseline-partial: the intersection", data, who, union.shared, config, {}),
+        _simulated("baseline-full: both parties have everybody", data, who, everyone, config, {}),
+        _simulated("baseline-partial: the intersection only", data, who, union.shared, config, {}),
         _simulated("FLORIST as in the paper", data, who, union, config, paper),
     ]
     history = History.from_json(finished.load_history())
@@ -50,7 +50,7 @@ def compare(directory: Path, sample: ClickSample, finished: RunDirectory) -> lis
 
 
 def who_holds_all(data: ClickData, who: ClickSplit) -> Holdings:
-    """Both parties with everybody but the test people."""
+    """Give both parties everybody except the test people."""
     train = np.setdiff1d(np.arange(len(data)), who.test)
     return Holdings(train, train)
 

@@ -1,7 +1,7 @@
-"""A grid of trials: every method at every ratio, seed and setting, on all cores.
+"""A grid of trials: every method with every ratio, seed and hyper-parameter, on all cores.
 
-Each finished trial is a file of its own, named by a digest of all that determines its figures. So a
-grid that was stopped, or that was enlarged, runs only what is not there yet.
+Each finished trial is saved in its own file, named by a digest of everything that determines its
+results. A grid that was interrupted or extended therefore runs only the missing trials.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ Rates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
 class MethodSettings(Section):
-    """A method by its name, or a new one: another, with changes."""
+    """A known method by its name, or a new one: a known method with changes."""
 
-    name: str = Field(min_length=1, description="A known method, or what to call a new one.")
-    base: str | None = Field(default=None, description="The known method that it changes.")
+    name: str = Field(min_length=1, description="Name of a known method, or of a new one.")
+    base: str | None = Field(default=None, description="The known method that a new one changes.")
     agreement: dict[str, object] = Field(
-        default={}, description="Keys of agreement.training that it changes."
+        default={}, description="Keys of agreement.training to change."
     )
-    epochs: Numbers | None = Field(default=None, description="In place of the grid's.")
-    batch_size: Numbers | None = Field(default=None, description="In place of the grid's.")
-    learning_rate: Rates | None = Field(default=None, description="In place of the grid's.")
+    epochs: Numbers | None = Field(default=None, description="Overrides the grid's value.")
+    batch_size: Numbers | None = Field(default=None, description="Overrides the grid's value.")
+    learning_rate: Rates | None = Field(default=None, description="Overrides the grid's value.")
 
     @model_validator(mode="before")
     @classmethod
@@ -65,12 +65,12 @@ class MethodSettings(Section):
     def _makes_a_method(self) -> Self:
         if self.base is None and self.agreement:
             raise ValueError(
-                "to change the agreement, give a new `name`, and `base`: what it is of"
+                "to change the agreement, give a new `name`, and a known method as `base`"
             )
         if self.base is not None and self.name in METHODS.names:
-            raise ValueError(f"{self.name!r} is a known method; take a new `name`")
+            raise ValueError(f"{self.name!r} is a known method; choose a new `name`")
         try:
-            self.method  # noqa: B018 - it is checked as it is made
+            self.method  # noqa: B018 - making it validates it
         except ConfigurationError as error:
             raise ValueError(error.reason) from None
         except ValidationError as error:
@@ -85,10 +85,10 @@ class MethodSettings(Section):
 
 
 class Ratio(Section):
-    """Which part of the people each party lacks."""
+    """The fraction of people that each party lacks."""
 
-    alpha: float = Field(ge=0, lt=1, description="Part of the people without features.")
-    beta: float = Field(ge=0, lt=1, description="Part of the people without a label.")
+    alpha: float = Field(ge=0, lt=1, description="Fraction of people without features.")
+    beta: float = Field(ge=0, lt=1, description="Fraction of people without a label.")
 
     @model_validator(mode="before")
     @classmethod
@@ -97,35 +97,38 @@ class Ratio(Section):
 
 
 class GridSettings(Section):
-    """All trials of a grid: each method, ratio, seed and setting with each other."""
+    """The settings of a grid: all combinations of methods, ratios, seeds and hyper-parameters."""
 
     data: PeopleSettings = Field(description="The people.")
     methods: list[MethodSettings] = Field(
-        min_length=1, description="What to compare: names, or new methods with `name` and `base`."
+        min_length=1,
+        description="Methods to compare: names, or new methods with `name` and `base`.",
     )
     ratios: list[Ratio] = Field(
-        min_length=1, description="Who lacks how many: `alpha` and `beta`, or one number for both."
+        min_length=1,
+        description="Fractions of people lacked: `alpha` and `beta`, or one number for both.",
     )
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(
-        default=[0], description="Each repeats everything with other random choices."
+        default=[0], description="Each seed repeats all trials with other random choices."
     )
-    epochs: Numbers = Field(default=[1], description="Passes over the union.")
-    batch_size: Numbers = Field(default=[1024], description="UIDs per step.")
-    learning_rate: Rates = Field(default=[1e-3], description="Of both parties.")
+    epochs: Numbers = Field(default=[1], description="Numbers of passes over the union.")
+    batch_size: Numbers = Field(default=[1024], description="Numbers of UIDs per step.")
+    learning_rate: Rates = Field(default=[1e-3], description="Learning rates of both parties.")
     lacked_by_both: Literal["absent", "dummies"] = Field(
         default="absent",
-        description="People whom both lack: absent, as after a union, or dummies, as in the paper.",
+        description="People whom both lack: absent, as in a union, or dummies, as in the paper.",
     )
     preprocessing: PreprocessingSettings = Field(
         default=PreprocessingSettings(min_count=10, scaling="log"),
-        description="How features become what a model takes.",
+        description="Preprocessing of the features.",
     )
-    model: Model = Field(default=Model(), description="Of both parties.")
-    audit: TrialAudit | None = Field(default=TrialAudit(), description="The attacks; null: none.")
+    model: Model = Field(default=Model(), description="The model of both parties.")
+    audit: TrialAudit | None = Field(
+        default=TrialAudit(), description="The attacks to make; null: none."
+    )
     choose_by: Literal["auc", "ace", "log_loss"] = Field(
         default="auc",
-        description="Figure of the validation people (auc, ace or log_loss) by which a method's "
-        "best setting is chosen.",
+        description="Validation metric that chooses hyper-parameters: auc, ace or log_loss.",
     )
 
     @check_field("methods")
@@ -133,15 +136,15 @@ class GridSettings(Section):
     def _have_names(cls, methods: list[MethodSettings]) -> list[MethodSettings]:
         names = [method.name for method in methods]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"names {twice[0]!r} twice; keep one")
+            raise ValueError(f"has {twice[0]!r} twice; remove one")
         return methods
 
     def trials(self) -> list[Trial]:
-        """Seed by seed, so that a grid that is stopped has whole comparisons."""
+        """Return all trials, seed by seed, so that an interrupted grid has complete comparisons."""
         return [
             Trial(
                 method=settings.method,
-                # Who has everything lacks nothing, whatever the ratio.
+                # This baseline lacks nobody, whatever the ratio.
                 alpha=0.0 if settings.method.who == "everybody" else ratio.alpha,
                 beta=0.0 if settings.method.who == "everybody" else ratio.beta,
                 seed=seed,
@@ -165,7 +168,7 @@ class GridSettings(Section):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A trial that could not be run to its end."""
+    """A trial that failed, and why."""
 
     trial: Trial
     reason: str
@@ -187,7 +190,7 @@ class TrialsFailed(FloristError):  # noqa: N818 - it reads as what happened
 
 
 def described(trial: Trial) -> str:
-    """A trial in one line."""
+    """Describe a trial in one line."""
     return (
         f"{trial.method.name}, alpha {trial.alpha:g}, beta {trial.beta:g}, {trial.epochs} epochs, "
         f"batch {trial.batch_size}, rate {trial.learning_rate:g}, seed {trial.seed}"
@@ -228,10 +231,10 @@ def run_trials(
         for trial, digest in zip(trials, digests, strict=True)
         if store.load(digest) is None
     ]
-    log.info("%d trials, of which %d are done", len(trials), len(trials) - len(todo))
+    log.info("%d trials, %d of them finished already", len(trials), len(trials) - len(todo))
     failures: list[Failure] = []
     if todo:
-        people = load_people(data)  # also with other processes: data that cannot be used end here
+        people = load_people(data)  # also with several processes, so that unusable data fail here
         with progress.step("trials") as step:
             step.expect(len(todo))
             for failure in _here(people, todo) if jobs == 1 else _in_processes(data, todo, jobs):
@@ -257,7 +260,7 @@ class _Job:
             ResultStore(self.folder).save(self.digest, self.run(people, self.trial, self.audit))
         except FloristError as error:
             return Failure(self.trial, error.reason)
-        except Exception as error:  # noqa: BLE001 - the other trials go on, and the grid tells
+        except Exception as error:  # noqa: BLE001 - the other trials continue; the failure is reported
             return Failure(self.trial, f"{type(error).__name__}: {error}")
         return None
 
@@ -269,10 +272,10 @@ def _here(people: People, jobs: Sequence[_Job]) -> Iterator[Failure | None]:
 def _in_processes(
     data: PeopleSettings, jobs: Sequence[_Job], processes: int
 ) -> Iterator[Failure | None]:
-    """In the order in which they end."""
+    """Run the jobs in other processes; yield their outcomes in the order in which they end."""
     with ProcessPoolExecutor(
         min(processes, len(jobs)),
-        # Not forked: the threads of torch and Arrow do not survive it.
+        # Not forked: threads of torch and Arrow do not survive a fork.
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_set_up_worker,
         initargs=(data,),
@@ -294,19 +297,21 @@ def _in_processes(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-#: Of a worker process.
+#: The people of a worker process.
 _people: People
 
 
 def _set_up_worker(data: PeopleSettings) -> None:
     global _people  # noqa: PLW0603 - loaded once per process, not once per trial
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all: none goes on with its trial
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # Ctrl-C reaches all processes: each stops its trial
     Thread(target=_end_with_parent, daemon=True).start()
     _people = load_people(data)
 
 
 def _end_with_parent() -> None:
-    """A grid that is killed leaves no workers behind."""
+    """End this worker when its parent is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

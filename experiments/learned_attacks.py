@@ -1,9 +1,8 @@
 """A learned attack: a classifier trained on a shadow run, in which the attacker knows the truth.
 
-An attacker plays both parties on people of its own (`shadow.py`), computes for each UID what the
-other attacks and simple statistics make of it, and lets a classifier find out how they hang
-together. All features are relative to their batch or view, so that those of another run mean the
-same.
+The attacker simulates both parties on its own people (`shadow_runs.py`), computes for each UID the
+scores of the other attacks and simple statistics, and trains a classifier on them. All features are
+relative to their batch or view, so that they are comparable between runs.
 """
 
 from __future__ import annotations
@@ -30,41 +29,41 @@ if TYPE_CHECKING:
     from florist.common.core.registry import Registry
 
     Flags = npt.NDArray[np.bool_]
-    #: Ranks, none of them twice, and a row of values for each.
+    #: Unique ranks, and a row of values for each.
     Sightings = Iterator[tuple[Ranks, Floats]]
 
 V = TypeVar("V", PassiveView, "ActiveView")
 
-#: Directions of most variance along which a batch is looked at.
+#: Number of principal directions of a batch that are used.
 _DIRECTIONS = 6
 
-#: Fewer real or synthetic people in a shadow run teach nothing.
+#: Minimum number of real and of synthetic people in a shadow run.
 _LEAST = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearnedAttack(Generic[V]):
-    """Like any other attack: scores the UIDs of a view, of the kind that it was fitted to."""
+    """An attack that scores the UIDs of a view; the view must be of the party it was fitted to."""
 
     name: ClassVar[str] = "learned"
     _model: HistGradientBoostingClassifier
-    #: The features that tell anything; those that need two epochs may not.
+    #: The features that are defined; those that need two epochs may not be.
     _used: Flags
 
     @classmethod
     def fit(cls, shadow: V, is_real: Flags, *, seed: int = 0) -> LearnedAttack[V]:
-        """Learn from a run of the attacker's own.
+        """Train the classifier on a shadow run.
 
         Args:
-            shadow: what the attacker saw in it.
-            is_real: of each of the shadow's `uids`, whether the peer's data were real.
-            seed: of the classifier.
+            shadow: what the attacker saw in the shadow run.
+            is_real: for each of the shadow's `uids`, whether the peer's data were real.
+            seed: seed of the classifier.
 
         Raises:
-            ValueError: the two do not fit, or there are too few of either kind to learn from.
+            ValueError: the lengths differ, or there are too few real or synthetic UIDs.
         """
         if is_real.shape != shadow.uids.shape:
-            raise ValueError(f"{len(shadow.uids)} UIDs and {is_real.shape} truths do not fit")
+            raise ValueError(f"{len(shadow.uids)} UIDs and {is_real.shape} truths differ in length")
         judged = _is_judged(shadow)
         features = features_of(shadow)[judged]
         used: Flags = np.asarray((~np.isnan(features)).any(axis=0))
@@ -94,7 +93,7 @@ class LearnedAttack(Generic[V]):
 
 
 def _is_judged(view: PassiveView | ActiveView) -> Flags:
-    """Of each UID to score; of an active party's only those that `embedding_collision` judges."""
+    """Return which UIDs can be scored; for an active view, those of `embedding_collision`."""
     if isinstance(view, PassiveView):
         return np.ones(len(view.uids), dtype=np.bool_)
     return np.isin(view.uids, judged_uids(view))
@@ -135,23 +134,24 @@ def _seen_in_embeddings(view: ActiveView) -> Sightings:
 
 
 def _shape(rows: Floats, directions: int = _DIRECTIONS) -> list[Floats]:
-    """Of each row, as quantiles of the batch: length, distance from the mean, and along the axes.
+    """Return for each row its length, distance from the mean, and distance along principal axes.
 
-    An axis has no sign of its own, so it is the distance from the mean along it.
+    All values are quantiles of the batch. The sign of an axis is arbitrary, so only the distance
+    from the mean along it is used.
     """
     centred = rows - rows.mean(axis=0)
     found = [lengths(rows), lengths(centred)]
     if directions:
         axes = np.linalg.eigh(centred.T @ centred).eigenvectors[:, : -1 - directions : -1]
         found += list(np.abs(centred @ axes).T)
-        found += [np.zeros(len(rows))] * (directions - axes.shape[1])  # narrow rows have fewer
+        found += [np.zeros(len(rows))] * (directions - axes.shape[1])  # narrow rows have fewer axes
     return [quantiles(column) for column in found]
 
 
 def _summaries(view: PassiveView | ActiveView, seen: Sightings, width: int) -> Floats:
-    """Of each of `width` values, by UID: mean and deviation over epochs, and last less first.
+    """Summarise each of `width` values by UID: mean, deviation over epochs, and last minus first.
 
-    NaN where a UID was not seen; the last two also where it was seen once.
+    NaN for a UID that was not seen; the last two also for a UID that was seen only once.
     """
     count = np.zeros((view.union_size, 1))
     total, squares, first, last = (np.zeros((view.union_size, width)) for _ in range(4))

@@ -1,8 +1,8 @@
-"""The ways of training that are compared, by name: the paper's, its baselines, and the default.
+"""The training methods to compare, by name: the paper's methods, its baselines and the default.
 
-A name of the paper's stands for what the paper does: all rows are learned from, synthetic data are
-drawn anew in each epoch, embeddings are sent as they are, and the last weights count. What
-`default` stands for is whatever the agreement's defaults are.
+Methods with names from the paper do what the paper does: they learn from all rows, redraw synthetic
+data in each epoch, send embeddings without noise, and keep the last weights. `default` uses the
+defaults of the agreement.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from florist.common.settings.agreement import (
 )
 from florist.common.settings.section import Section
 
-#: Who is trained on: the union, as by both parties; everybody; or those whom both have.
+#: Who is trained on: the union, everybody (no missing data), or shared people only.
 Who = Literal["union", "everybody", "shared"]
 
-#: Keys of the agreement that a trial sets itself.
+#: Keys of the agreement that the trial sets.
 SET_BY_TRIAL = ("classes", "epochs", "batch_size", "cut_width", "checkpoint_every", "test_table")
 
 
 class Method(Section):
-    """A name, and what it changes in the agreement's defaults."""
+    """A method: its name, and what it changes in the agreement's defaults."""
 
-    name: str = Field(min_length=1, description="What results call it.")
+    name: str = Field(min_length=1, description="Its name in results.")
     agreement: dict[str, Any] = Field(
         default={}, description="Keys of agreement.training that differ from their defaults."
     )
@@ -40,15 +40,15 @@ class Method(Section):
     )
     label_shift: bool = Field(
         default=False,
-        description="Whether predictions are divided by the part of UIDs with a real label, which "
-        "is all the calibration that FLORIST-vanilla has. For two classes.",
+        description="Whether predictions are divided by the fraction of UIDs with a real label, "
+        "the only calibration of FLORIST-vanilla. For two classes.",
     )
 
     @check_field("agreement")
     @classmethod
     def _is_an_agreement(cls, changes: dict[str, Any]) -> dict[str, Any]:
         if taken := [key for key in SET_BY_TRIAL if key in changes]:
-            raise ValueError(f"cannot set {taken[0]}: that is the trial's")
+            raise ValueError(f"cannot set {taken[0]}, which the trial sets")
         try:
             TrainingAgreement.model_validate(changes)
         except ValidationError as error:
@@ -58,11 +58,11 @@ class Method(Section):
 
     @property
     def is_baseline(self) -> bool:
-        """Whether no synthetic data are in it, so that there is nothing to find out."""
+        """Whether the method uses no synthetic data, so that there is nothing to attack."""
         return self.who != "union"
 
     def but(self, name: str, **changes: Any) -> Method:  # noqa: ANN401 - any key of the agreement
-        """The same with other changes on top, key by key."""
+        """Return a method with further changes, merged key by key."""
         return self.model_validate(
             self.model_dump() | {"name": name, "agreement": _merged(self.agreement, changes)}
         )

@@ -1,7 +1,7 @@
-"""What the paper reports: every figure of its tables, and those that its text names.
+"""The numbers that the paper reports, in its tables and in its text.
 
-"Vertical Federated Learning without Revealing Intersection Membership". Facts, as printed; its
-plots come without numbers. Attack AUCs are not folded at 0.5.
+"Vertical Federated Learning without Revealing Intersection Membership", as printed. Its plots have
+no numbers. Attack AUCs are not folded at 0.5.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DatasetName = Literal["criteo", "avazu"]
 #: Ratios of synthetic data at which the paper gives the AUC of FLORIST.
 RATIOS = (0.05, 0.1, 0.25, 0.5, 0.6, 0.75, 0.8, 0.9, 0.95)
 
-#: The ratio of all tables of attacks.
+#: The ratio of synthetic data in all tables of attacks.
 TABLE_RATIO = 0.5
 
 #: Tables 1 and 6: attack AUC by the strategy for labels, β = 0.5.
@@ -81,7 +81,7 @@ AUC_CHANGES: Mapping[DatasetName, Mapping[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class SampledLabels:
-    """A column of table 5."""
+    """A column of Table 5."""
 
     auc: float
     attack_auc: float
@@ -101,18 +101,18 @@ SAMPLES: Mapping[int, SampledLabels] = {
     10: SampledLabels(0.7493, 0.7438),
 }
 
-#: Its epochs; all else has three.
+#: Number of epochs in Table 5; it is three everywhere else.
 SAMPLES_EPOCHS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A fall of the test AUC that the text names, against a baseline, in percent."""
+    """A drop of the test AUC against a baseline in percent, as stated in the text."""
 
     dataset: DatasetName
     method: str
     baseline: str
-    #: Of synthetic labels (β) or features (α).
+    #: Ratio of synthetic labels (β) or features (α).
     ratio: float
     percent: float
 
@@ -132,7 +132,7 @@ DROPS = (
 class Setup:
     """How the paper trained ("Data Setup and Experimental Details")."""
 
-    #: Rows, test included, as told; both approximate.
+    #: Number of rows, test included, and rate, as stated; both are approximate.
     rows: int
     positive_rate: float
     test_fraction: float = 0.1
@@ -141,7 +141,7 @@ class Setup:
     epochs: int = 3
 
 
-#: Of Criteo's 45 million rows it took a tenth; of Avazu's 40 million, all.
+#: The paper uses a tenth of Criteo's 45 million rows, and all 40 million of Avazu.
 SETUPS: Mapping[DatasetName, Setup] = {
     "criteo": Setup(rows=4_500_000, positive_rate=0.25),
     "avazu": Setup(rows=40_000_000, positive_rate=0.17),

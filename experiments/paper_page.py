@@ -1,4 +1,4 @@
-"""The reproduction on one page: what was measured beside what the paper reports, and plots."""
+"""The HTML report of a reproduction: measured numbers next to the paper's, and plots."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ABSENT = "\N{EN DASH}"
 
 @dataclass(frozen=True, slots=True)
 class PaperStudy:
-    """All that the page tells of."""
+    """The contents of the report."""
 
     scale: Scale
     data: Mapping[DatasetName, DataFacts]
@@ -62,13 +62,13 @@ class PaperStudy:
 
 
 def render(study: PaperStudy) -> str:
-    """The whole page; the same study gives the same text."""
-    title = "The paper's tables and figures, measured again"
+    """Render the report; the same study gives the same text."""
+    title = "Reproduction of the paper's tables and figures"
     sections = [titled_section("The paper's conclusions", _claims(study))]
     for recipe in study.recipes:
         heading = f"{recipe.dataset.capitalize()}, {recipe.source}: {recipe.shows}"
         sections.append(titled_section(heading, _recipe(recipe, study)))
-    sections.append(titled_section("How it was measured", _settings(study)))
+    sections.append(titled_section("Experimental setup", _settings(study)))
     return page(title, _header(title, study), *sections)
 
 
@@ -81,7 +81,7 @@ def _header(title: str, study: PaperStudy) -> Html:
         card(
             facts.dataset.capitalize(),
             f"{facts.rows:,} rows",
-            f"to train on, {facts.test_rows:,} for tests, of {facts.source}; "
+            f"for training, {facts.test_rows:,} for testing; source: {facts.source}; "
             f"{facts.positive_rate:.1%} positive",
         )
         for facts in study.data.values()
@@ -99,13 +99,13 @@ def _settings(study: PaperStudy) -> Html:
     facts = {
         "ratios of synthetic data": ", ".join(map(str, scale.ratios)),
         "seeds": f"{scale.seeds}"
-        + ("; figures are means ± standard deviations" if scale.seeds > 1 else ""),
+        + ("; values are means ± standard deviations" if scale.seeds > 1 else ""),
         "epochs, batch": f"{scale.epochs}, {scale.batch_size:,}",
         "optimiser": f"Adam, learning rate {scale.learning_rate:g}",
         "model": "embeddings of width 4; 128, 128 | 128, 128 units; cut at |",
         "categories, numbers": f"in at least {scale.min_count} rows; {scale.scaling} scale",
         "attack AUC": "spectral attack on each batch, mean over all batches and epochs; not folded",
-        "synthetic data": "drawn anew in each epoch, learned from as if they were real",
+        "synthetic data": "redrawn in each epoch, and used like real data in training",
     }
     return facts_table(facts)
 
@@ -135,11 +135,11 @@ def _claims(study: PaperStudy) -> Html:
         for dataset, verdict in found.items()
         if verdict.holds is not None
     ]
-    summary = f"{held} of {known} hold here."
+    summary = f"{held} of {known} hold."
     if missing := len(verdicts) - known:
         summary += f" {missing} were not measured."
     return markup(
-        tag("p", summary, " Comparable and similar are taken as within 0.02."),
+        tag("p", summary, " Comparable and similar mean a difference of at most 0.02."),
         tag("table", tag("thead", head), tag("tbody", *rows), class_="claims"),
     )
 
@@ -237,13 +237,13 @@ def _utility(recipe: Recipe, results: Results) -> Html:
                     cells.append(ABSENT)
             rows.append([f"{method}, {what.upper()}", *cells])
     numbers = figures_table(["", *(f"{recipe.lacking.symbol} = {r}" for r in ratios)], rows)
-    details = tag("details", tag("summary", "The same in numbers"), numbers)
+    details = tag("details", tag("summary", "Show the numbers"), numbers)
     named = [
         drop
         for drop in DROPS
         if drop.dataset == recipe.dataset
         and drop.method in (PARTIAL, *METHODS[recipe.lacking])
-        # The text names the fall of baseline-partial where it speaks of labels.
+        # The text states the drop of baseline-partial in the section on labels.
         and (drop.method != PARTIAL or recipe.lacking is Lacking.labels)
     ]
     if not named:
@@ -259,7 +259,7 @@ def _utility(recipe: Recipe, results: Results) -> Html:
             values = (change, -drop.percent, change + drop.percent)
             rows.append([what, *map(_percent, values)])
     return markup(
-        tag("p", _NO_NUMBERS, " Its text names these changes of the AUC:"),
+        tag("p", _NO_NUMBERS, " Its text states these changes of the AUC:"),
         figures_table(["", *_HEADS], rows),
         details,
     )
@@ -275,7 +275,7 @@ def _convergence(recipe: Recipe, results: Results) -> Html:
             rows.append([f"{ratio}", f"{figures.epoch + 1}", *shown])
     heads = [recipe.lacking.symbol, "epoch", "training loss", "test loss", "test AUC", "test ACE"]
     numbers = figures_table(heads, rows)
-    details = tag("details", tag("summary", "The same in numbers"), numbers)
+    details = tag("details", tag("summary", "Show the numbers"), numbers)
     return markup(tag("p", _NO_NUMBERS), details)
 
 
@@ -283,7 +283,7 @@ def _convergence(recipe: Recipe, results: Results) -> Html:
 
 _HEADS = ("here", "paper", "difference")
 _AUCS: tuple[What, What] = ("auc", "attack_auc")
-_NO_NUMBERS = "The paper prints this as a picture, without numbers."
+_NO_NUMBERS = "The paper shows this as a plot, without numbers."
 
 
 def _cell(figure: SeedMean | None) -> str:
@@ -294,7 +294,7 @@ def _cell(figure: SeedMean | None) -> str:
 
 
 def _beside(figure: SeedMean | None, paper: float) -> Iterable[str]:
-    """Ours, the paper's, and how much ours is higher."""
+    """Return our value, the paper's, and the difference."""
     difference = ABSENT if figure is None else f"{figure.value - paper:+.4f}"
     return _cell(figure), f"{paper:.4f}", difference
 

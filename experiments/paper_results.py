@@ -1,4 +1,4 @@
-"""What was measured, looked up as the paper's tables are."""
+"""Measured results, indexed like the paper's tables."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ What = Literal["auc", "ace", "attack_auc", "leak"]
 
 
 class NotMeasured(LookupError):  # noqa: N818 - it reads as what happened
-    """There is no trial of a condition, or it has no such figure."""
+    """There is no trial of a condition, or it lacks this metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of one trial. None: there is no such figure; NaN: it could not be computed."""
+    """The metrics of one trial. None: not applicable; NaN: it could not be computed."""
 
     auc: float
     ace: float
-    #: The paper's: of the spectral attack on the party whose data are synthetic, not folded at 0.5.
+    #: AUC of the spectral attack on the party with synthetic data, not folded, as in the paper.
     attack_auc: float | None = None
-    #: Folded AUC of the strongest of all attacks on that party, and its name.
+    #: Folded AUC of the strongest attack on that party, and the name of that attack.
     leak: float | None = None
     leak_by: str = ""
-    #: Mean loss of stretches of steps, and the last step of each; synthetic labels included.
+    #: Mean loss over ranges of steps, by the last step of each; synthetic labels included.
     losses: Mapping[int, float] = field(default_factory=dict)
     epochs: Sequence[EpochFigures] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SeedMean:
-    """The mean over seeds, and their standard deviation if there are several."""
+    """The mean over seeds, and the standard deviation if there are several seeds."""
 
     value: float
     spread: float | None
@@ -62,20 +62,20 @@ class Results:
         return iter(self._trials)
 
     def trials(self, condition: Condition) -> Sequence[Measured]:
-        """One per seed.
+        """Return the trials of a condition, one per seed.
 
         Raises:
-            NotMeasured: there is none.
+            NotMeasured: there are none.
         """
         if condition not in self._trials:
             raise NotMeasured(condition)
         return self._trials[condition]
 
     def figure(self, condition: Condition, what: What) -> SeedMean:
-        """The mean over the seeds.
+        """Return the mean of a metric over the seeds.
 
         Raises:
-            NotMeasured: a trial lacks it, or there is none.
+            NotMeasured: a trial lacks the metric, or there are no trials.
         """
         values = [getattr(measured, what) for measured in self.trials(condition)]
         if any(value is None or value != value for value in values):  # noqa: PLR0124 - NaN
@@ -83,14 +83,14 @@ class Results:
         return SeedMean(fmean(values), stdev(values) if len(values) > 1 else None)
 
     def find(self, condition: Condition, what: What) -> SeedMean | None:
-        """As `figure`; None where it was not measured."""
+        """Return the same as `figure`, or None if it was not measured."""
         try:
             return self.figure(condition, what)
         except NotMeasured:
             return None
 
     def ratios(self, dataset: DatasetName, lacking: Lacking, method: str) -> list[float]:
-        """At which this was measured, with one label per row, rising."""
+        """Return the ratios at which a method was measured with one label per row, ascending."""
         return sorted(
             condition.ratio
             for condition in self
@@ -105,17 +105,17 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class OneGroup:
-    """One data set and one of the paper's three groups: figures by method and ratio."""
+    """Results of one data set and one of the paper's three groups, by method and ratio."""
 
     results: Results
     dataset: DatasetName
     lacking: Lacking
 
     def __call__(self, what: What, method: str, ratio: float) -> float:
-        """Mean over the seeds; of `baseline-full` whatever the ratio.
+        """Return the mean over seeds; `baseline-full` does not depend on the ratio.
 
         Raises:
-            NotMeasured: it was not.
+            NotMeasured: it was not measured.
         """
         condition = Condition(self.dataset, self.lacking, method, ratio)
         if method == FULL:
@@ -123,15 +123,15 @@ class OneGroup:
         return self.results.figure(condition, what).value
 
     def change(self, method: str, ratio: float, baseline: str = PARTIAL) -> float:
-        """Of the AUC against a baseline's, in percent of it.
+        """Return the relative change of the AUC against a baseline, in percent.
 
         Raises:
-            NotMeasured: either was not.
+            NotMeasured: either was not measured.
         """
         return 100 * (self("auc", method, ratio) / self("auc", baseline, ratio) - 1)
 
     def changes(self, method: str) -> dict[float, float]:
-        """The change against baseline-partial by rising ratio, where both were measured."""
+        """Return the change against baseline-partial by ascending ratio, where measured."""
         found = {}
         for ratio in self.results.ratios(self.dataset, self.lacking, method):
             with suppress(NotMeasured):
@@ -139,10 +139,10 @@ class OneGroup:
         return found
 
     def ratios(self, method: str) -> list[float]:
-        """At which it was measured, rising.
+        """Return the ratios at which a method was measured, ascending.
 
         Raises:
-            NotMeasured: at none.
+            NotMeasured: it was not measured at all.
         """
         if found := self.results.ratios(self.dataset, self.lacking, method):
             return found

@@ -1,4 +1,4 @@
-"""The people of an experiment: where their data come from, and who is held out."""
+"""The people of an experiment: the source of their data, and who is held out."""
 
 from __future__ import annotations
 
@@ -27,43 +27,45 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.int64]
 
-#: Raised when the same settings begin to give other people.
+#: Incremented when the same settings give different people.
 VERSION = 1
 
 
 class Generated(Section):
-    """People who are made up: clicks on advertisements, of Criteo's form."""
+    """Generated people: clicks on advertisements in Criteo's format."""
 
-    people: int = Field(default=20_000, ge=100, description="How many.")
-    seed: int = Field(default=1, ge=0, description="Other numbers make up others.")
+    people: int = Field(default=20_000, ge=100, description="Number of people.")
+    seed: int = Field(default=1, ge=0, description="Seed of the generator.")
 
 
 class HeldOut(Section):
-    """Who is held out, at random: settings are chosen by the one part and judged by the other."""
+    """Who is held out at random: validation people to choose settings, test people to measure."""
 
-    test: float = Field(default=0.1, gt=0, lt=1, description="Part of all people, to judge by.")
+    test: float = Field(default=0.1, gt=0, lt=1, description="Fraction of people for the test.")
     validation: float = Field(
-        default=0.1, ge=0, lt=1, description="Part of all people, to choose settings by; 0: none."
+        default=0.1, ge=0, lt=1, description="Fraction of people for choosing settings; 0: none."
     )
-    seed: int = Field(default=0, ge=0, description="Other numbers hold out others.")
+    seed: int = Field(default=0, ge=0, description="Seed of the choice.")
 
     @check_field("validation")
     @classmethod
     def _leaves_some(cls, validation: float, info: ValidationInfo) -> float:
         if validation + info.data.get("test", 0) >= 1:
-            raise ValueError("must leave people for training: test and validation make less than 1")
+            raise ValueError(
+                "must leave people for training: test + validation must be less than 1"
+            )
         return validation
 
 
 class PeopleSettings(Section):
-    """Where the data come from: `generated` or `table`."""
+    """The source of the data: either `generated` or `table`."""
 
-    generated: Generated | None = Field(default=None, description="Made-up people.")
+    generated: Generated | None = Field(default=None, description="Generated people.")
     table: Table | None = Field(
-        default=None, description="A file with ID, label and features, as a party's `data.train`."
+        default=None, description="A file with ID, label and features, like a party's `data.train`."
     )
     rows: int | None = Field(
-        default=None, ge=100, description="So many of the table's rows, at random; null: all."
+        default=None, ge=100, description="Number of rows to sample from the table; null: all."
     )
     classes: int = Field(default=2, ge=2, le=10_000, description="Number of classes of the label.")
     active_columns: tuple[str, ...] = Field(
@@ -74,7 +76,7 @@ class PeopleSettings(Section):
     split: HeldOut = Field(default=HeldOut(), description="Who is held out.")
 
     def digest(self) -> str:
-        """Equal for the same people, split alike.
+        """Return a digest that is equal for the same people and the same split.
 
         Raises:
             ConfigurationError: the file cannot be read.
@@ -87,7 +89,7 @@ class PeopleSettings(Section):
                     found.update(hashlib.file_digest(file, "sha256").digest())
             except OSError as error:
                 raise ConfigurationError(
-                    f"{self.table.path}: cannot be read: {error.strerror or error}; mend "
+                    f"{self.table.path}: cannot be read: {error.strerror or error}; fix "
                     "data.table.path"
                 ) from None
         return found.hexdigest()
@@ -95,7 +97,7 @@ class PeopleSettings(Section):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class People:
-    """Everybody's features and labels; the three parts are rows, and share none."""
+    """All features and labels; `train`, `validation` and `test` are disjoint sets of rows."""
 
     source: str
     columns: pa.Table
@@ -108,15 +110,15 @@ class People:
 
     @property
     def held_out(self) -> Rows:
-        """Those to validate on, then those to test on."""
+        """The rows for validation, followed by those for the test."""
         return np.concatenate([self.validation, self.test])
 
     def worlds(
         self, passive: Rows, active: Rows, settings: PreprocessingSettings
     ) -> tuple[World, World]:
-        """Everybody, and those held out, as models take them.
+        """Return all people, and those held out, as inputs of the models.
 
-        Each party's preprocessing is fitted to its own rows for training, as in a real run.
+        Each party's preprocessing is fitted to its own training rows, as in a real run.
         """
         theirs = [name for name in self.columns.column_names if name not in self.active_columns]
         bottom = fit_preprocessing(self._raw(theirs, passive), settings)
@@ -154,7 +156,7 @@ def _only(world: World, rows: Rows) -> World:
 
 
 def load_people(settings: PeopleSettings) -> People:
-    """Read or make up everybody, and hold some out.
+    """Read or generate the people, and hold some out.
 
     Raises:
         ConfigurationError: names the key, file or column and the fix.
@@ -177,7 +179,9 @@ def load_people(settings: PeopleSettings) -> People:
             f"data.active_columns: {source} has no feature {unknown[0]!r}; take it out"
         )
     if len(settings.active_columns) >= columns.num_columns:
-        raise ConfigurationError("data.active_columns: leaves the passive party no feature")
+        raise ConfigurationError(
+            "data.active_columns: leaves no feature to the passive party; remove one"
+        )
     return People(
         source,
         columns,
@@ -192,10 +196,10 @@ def load_people(settings: PeopleSettings) -> People:
 
 def _data(settings: PeopleSettings) -> tuple[str, pa.Table, npt.NDArray[np.int64]]:
     if (settings.generated is None) == (settings.table is None):
-        raise ConfigurationError("data: give it one of `generated` and `table`")
+        raise ConfigurationError("data: set exactly one of `generated` and `table`")
     if settings.generated is not None:
         made = click_data.generate(settings.generated.people, settings.generated.seed)
-        return "made-up people", made.features, made.labels
+        return "generated people", made.features, made.labels
     assert settings.table is not None
     raw = read_whole_table(settings.table, "none")
     return raw.source, raw.columns, read_labels(raw, settings.classes).classes

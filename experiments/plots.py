@@ -1,4 +1,4 @@
-"""Plots like the paper's: lines over the ratio of synthetic data, over samples, over steps."""
+"""Plots like the paper's: lines by ratio of synthetic data, number of samples, or step."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ if TYPE_CHECKING:
 
 OURS, PAPERS = "measured here", "the paper"
 
-#: Inches.
+#: Size in inches.
 WIDTH, HEIGHT = 4.6, 3.5
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A way of training, or a source: y by x, in the order of x."""
+    """The line of a method or a source: y by x, in the order of x."""
 
     name: str
     points: Mapping[float, float]
-    #: Standard deviations, where there are several seeds.
+    #: Standard deviations, if there are several seeds.
     spreads: Mapping[float, float] = field(default_factory=dict)
-    #: Without a mark at each point.
+    #: Whether to draw no markers.
     smooth: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a picture shows."""
+    """The contents of one plot."""
 
-    #: Of its file, and of its parts in a page.
+    #: Name of the file, and prefix of element IDs in a page.
     name: str
     caption: str
     x: str
     y: str
     lines: tuple[Line, ...]
-    #: Drawn from side to side: an upper bound, or chance.
+    #: Name and value of a horizontal line: an upper bound, or chance.
     level: tuple[str, float] | None = None
 
 
 def plots_of(recipe: Recipe, results: Results) -> list[Plot]:
-    """The pictures of a recipe; none where nothing was measured."""
+    """Return the plots of a recipe; none if nothing was measured."""
     found = {
         RecipeKind.attack_table: _attacks,
         RecipeKind.change_table: _change,
@@ -77,7 +77,7 @@ def plots_of(recipe: Recipe, results: Results) -> list[Plot]:
 
 
 def as_picture(plot: Plot) -> Html:
-    """For the page."""
+    """Render a plot for the HTML report."""
     lines = "; ".join(
         f"{line.name} from {_first(line):.3f} to {_last(line):.3f}"
         for line in plot.lines
@@ -90,26 +90,24 @@ def as_picture(plot: Plot) -> Html:
 
 
 def write_png(plot: Plot, folder: Path) -> Path:
-    """As a file of its own."""
+    """Write a plot to a PNG file."""
     path = folder / f"{plot.name}.png"
     save_png(path, lambda figure: _draw(figure, plot), width=WIDTH, height=HEIGHT)
     return path
 
 
-# --- what is shown ---
+# --- contents ---
 
 
 def _attacks(recipe: Recipe, results: Results) -> Iterator[Plot]:
-    """Beyond the paper's one ratio, where others were measured for other recipes."""
+    """Plot other ratios than the paper's, if they were measured for other recipes."""
     lines = [
         _by_ratio(results, recipe.dataset, recipe.lacking, method, "attack_auc")
         for method in METHODS[recipe.lacking]
     ]
     if any(len(line.points) > 1 for line in lines):
         symbol = recipe.lacking.symbol
-        caption = (
-            f"The same attack by {symbol}: 0.5 is chance, far below it tells as much as above."
-        )
+        caption = f"The same attack by {symbol}; 0.5 is chance, lower values also reveal data."
         x = f"{symbol}, ratio of synthetic data"
         yield Plot(recipe.name, caption, x, "attack AUC", tuple(lines), ("chance", 0.5))
 
@@ -152,7 +150,7 @@ def _change(recipe: Recipe, results: Results) -> Iterator[Plot]:
     measured = group.changes(FLORIST)
     yield Plot(
         recipe.name,
-        "Change of the AUC against baseline-partial: above 0, FLORIST ranks better.",
+        "Change of the AUC against baseline-partial; above 0, FLORIST is better.",
         f"{recipe.lacking.symbol}, ratio of synthetic data",
         "change of AUC, %",
         (Line(OURS, measured), Line(PAPERS, AUC_CHANGES[recipe.dataset])),
@@ -168,7 +166,11 @@ def _samples(recipe: Recipe, results: Results) -> Iterator[Plot]:
     )
     columns: tuple[tuple[What, str, str], ...] = (
         ("auc", "AUC on the test rows: more labels, less noise.", "AUC"),
-        ("attack_auc", "Attack AUC: averaged labels are told from real ones.", "attack AUC"),
+        (
+            "attack_auc",
+            "Attack AUC: how well averaged labels are distinguished from real ones.",
+            "attack AUC",
+        ),
     )
     for what, caption, y in columns:
         measured = {
@@ -191,8 +193,8 @@ def _convergence(recipe: Recipe, results: Results) -> Iterator[Plot]:
     }
     yield Plot(
         f"{recipe.name}-training-loss",
-        "Training loss over the steps, synthetic labels taken as true.",
-        "share of the training",
+        "Training loss by step, synthetic labels included.",
+        "fraction of the training",
         "training loss",
         tuple(
             Line(

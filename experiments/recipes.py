@@ -1,7 +1,7 @@
-"""A recipe for every table and figure of the paper that holds measurements.
+"""A recipe for every table and figure of the paper that shows measurements.
 
-A recipe says which conditions must be measured; recipes that need the same ones share them. The
-figure of the overview and the diagram of the training step (figure 1, table 4) measure nothing.
+A recipe lists the conditions to measure; recipes share conditions. The overview (Figure 1) and the
+training step (Table 4) show no measurements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATASETS: tuple[DatasetName, ...] = get_args(DatasetName)
 
 
 class Lacking(StrEnum):
-    """Whose data are synthetic, in part: the three groups of the paper's simulations."""
+    """Which data are partly synthetic: the three groups of the paper's simulations."""
 
     labels = "labels"
     features = "features"
@@ -38,13 +38,13 @@ class Lacking(StrEnum):
 
     @property
     def symbol(self) -> str:
-        """The paper's, of the ratio of synthetic data."""
+        """The paper's symbol for the ratio of synthetic data."""
         return {"labels": "β", "features": "α", "both": "α = β"}[self.value]
 
 
 FULL, PARTIAL = "baseline-full", "baseline-partial"
 FLORIST, VANILLA = "florist-paper", "florist-vanilla"
-#: In the order of the paper's tables; baselines aside.
+#: Methods other than baselines, in the order of the paper's tables.
 METHODS: dict[Lacking, tuple[str, ...]] = {
     Lacking.labels: (
         "label-majority",
@@ -68,17 +68,17 @@ METHODS: dict[Lacking, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What one number of the paper was measured on; each seed is a trial of it."""
+    """The condition under which a number of the paper was measured; each seed is a trial."""
 
     dataset: DatasetName
     lacking: Lacking
     #: One of `METHODS`, or a baseline.
     method: str
-    #: Of synthetic data, with each party that lacks some; 0 for `baseline-full`.
+    #: Ratio of synthetic data at each party that lacks some; 0 for `baseline-full`.
     ratio: float
-    #: Labels averaged per row.
+    #: Number of labels averaged per row.
     samples: int = 1
-    #: Where they differ from the scale's.
+    #: Number of epochs, if it differs from the scale's.
     epochs: int | None = None
 
     @property
@@ -93,12 +93,12 @@ class Condition:
 
 
 def baseline_full(dataset: DatasetName) -> Condition:
-    """The same whoever lacks what, since nobody does."""
+    """Return the condition of `baseline-full`, which is the same in all groups."""
     return Condition(dataset, Lacking.both, FULL, 0.0)
 
 
 class RecipeKind(StrEnum):
-    """What is shown, and how."""
+    """What a table or figure shows."""
 
     attack_table = "attack table"
     change_table = "change of AUC"
@@ -109,7 +109,7 @@ class RecipeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One table or figure."""
+    """How to reproduce one table or figure."""
 
     kind: RecipeKind
     dataset: DatasetName
@@ -140,7 +140,7 @@ class Recipe:
         }[self.kind]
 
     def conditions(self, ratios: Sequence[float], samples: Sequence[int]) -> list[Condition]:
-        """What it needs, none twice; `ratios` and `samples` as far as it is free to choose."""
+        """Return the conditions to measure; the arguments apply where the paper has a range."""
         florist, partial = (
             [Condition(self.dataset, Lacking.both, method, ratio) for ratio in ratios]
             for method in (FLORIST, PARTIAL)
@@ -169,7 +169,7 @@ class Recipe:
 
 
 def sampled_labels(dataset: DatasetName, number: int) -> Condition:
-    """A column of the table of appendix H."""
+    """Return the condition of a column of Table 5."""
     single = Condition(dataset, Lacking.labels, "label-random-pred", TABLE_RATIO)
     return replace(single, samples=number, epochs=SAMPLES_EPOCHS)
 
@@ -201,7 +201,7 @@ class Scale:
     """The size of the experiments."""
 
     name: str
-    #: Rows taken of each data set at random, test included; None for all.
+    #: Number of rows to sample from each data set, test included; None: all.
     rows: Mapping[DatasetName, int | None]
     ratios: tuple[float, ...]
     samples: tuple[int, ...]
@@ -209,11 +209,11 @@ class Scale:
     epochs: int
     batch_size: int
     learning_rate: float
-    #: Categories in fewer rows are one; numbers on this scale.
+    #: Preprocessing: categories in fewer rows are merged; numbers use this scale.
     min_count: int
     scaling: Scaling
-    #: Whether to make all attacks where the paper lists some, and the paper's own everywhere; else
-    #: only the paper's, where it lists them: what they look at takes much memory.
+    #: Whether to make all attacks where the paper lists some, and the paper's attack everywhere;
+    #: otherwise only the paper's attack where it lists it, which needs less memory.
     every_attack: bool
     #: Whether data sets without a file are generated.
     generates_data: bool = False
@@ -251,21 +251,21 @@ SCALES: dict[str, Scale] = {scale.name: scale for scale in (SMALL, PAPER)}
 
 
 def chosen(names: Iterable[str]) -> list[Recipe]:
-    """The recipes of these names, all if there are none, in the order of the paper.
+    """Return the recipes of these names, or all if there are none, in the order of the paper.
 
     Raises:
-        ConfigurationError: there is none of a name.
+        ConfigurationError: a name is unknown.
     """
     wanted = set(names) or set(RECIPES)
     if unknown := sorted(wanted - set(RECIPES)):
         raise ConfigurationError(
-            f"no recipe is called {quoted(unknown[0])}; there are {', '.join(RECIPES)}"
+            f"recipe {quoted(unknown[0])} is unknown; known are: {', '.join(RECIPES)}"
         )
     return [recipe for name, recipe in RECIPES.items() if name in wanted]
 
 
 def all_conditions(recipes: Iterable[Recipe], scale: Scale) -> list[Condition]:
-    """What all of them need together, none twice."""
+    """Return the conditions that recipes need, without duplicates."""
     needed = (recipe.conditions(scale.ratios, scale.samples) for recipe in recipes)
     return list(dict.fromkeys(condition for some in needed for condition in some))
 

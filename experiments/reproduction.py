@@ -1,4 +1,4 @@
-"""Runs the recipes: conditions become trials, trials become what the paper's tables show."""
+"""Runs recipes: turns conditions into trials, and trials into the numbers of the paper."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from florist.experiments.recipes import Recipe, Scale
     from florist.experiments.trial import TrialResult
 
-#: Intervals are not shown, so few samples do.
+#: Intervals are not shown, so few bootstrap samples suffice.
 EVERY_ATTACK, PAPERS_ATTACK = TrialAudit(samples=20), TrialAudit(attacks=[], samples=20)
 
-#: Points of a line of losses.
+#: Number of points of a loss curve.
 STRETCHES = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What there is afterwards."""
+    """The outcome of a reproduction."""
 
     study: PaperStudy
     failures: Sequence[Failure]
@@ -133,7 +133,7 @@ def _write(study: PaperStudy, results: Sequence[TrialResult], output: Path) -> P
         report.write_text(render(study), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
-            f"{output} cannot be written: {error.strerror or error}; name another with --output"
+            f"{output} cannot be written: {error.strerror or error}; choose another --output"
         ) from None
     return report
 
@@ -142,10 +142,10 @@ def _write(study: PaperStudy, results: Sequence[TrialResult], output: Path) -> P
 
 
 def parse_files(texts: Sequence[str]) -> dict[DatasetName, Path]:
-    """From `criteo=FILE`, `avazu=FILE`.
+    """Parse arguments of the form `criteo=FILE` and `avazu=FILE`.
 
     Raises:
-        ConfigurationError: it says something else.
+        ConfigurationError: an argument has another form.
     """
     files: dict[DatasetName, Path] = {}
     for text in texts:
@@ -160,7 +160,7 @@ def parse_files(texts: Sequence[str]) -> dict[DatasetName, Path]:
 
 
 def people_of(dataset: DatasetName, scale: Scale, file: Path | None) -> PeopleSettings:
-    """Whom to train and test on.
+    """Return the people to train and test on.
 
     Raises:
         ConfigurationError: this scale needs a file.
@@ -196,7 +196,7 @@ def _facts(dataset: DatasetName, settings: PeopleSettings) -> DataFacts:
 
 
 def trials_of(condition: Condition, scale: Scale) -> list[Trial]:
-    """One per seed; the paper leaves people whom both parties lack in the training data."""
+    """Return one trial per seed; as in the paper, people whom both parties lack are kept."""
     return [
         Trial(
             method=_method(condition),
@@ -223,7 +223,7 @@ def _method(condition: Condition) -> Method:
 
 
 def audit_of(condition: Condition, scale: Scale) -> TrialAudit | None:
-    """How it is attacked, which depends on whether a table of the paper's lists its attack AUC."""
+    """Return the attacks to make; they depend on whether the paper lists an attack AUC."""
     listed = (
         condition.lacking is not Lacking.both
         and condition.method not in {FULL, PARTIAL}
@@ -234,12 +234,12 @@ def audit_of(condition: Condition, scale: Scale) -> TrialAudit | None:
     return PAPERS_ATTACK if listed else None
 
 
-#: Who attacks whom: labels are looked for in gradients, features in embeddings.
+#: The attacker: labels are inferred from gradients, features from embeddings.
 _ATTACKER: Mapping[Lacking, RoleName] = {Lacking.labels: "passive", Lacking.features: "active"}
 
 
 def measured_in(condition: Condition, result: TrialResult) -> Measured:
-    """What the tables show of a trial."""
+    """Return the metrics of a trial that the tables show."""
     attack, leak = None, None
     if side := _ATTACKER.get(condition.lacking):
         attack = next((f.value for f in result.values("paper_attack_auc", side=side)), None)
@@ -256,7 +256,7 @@ def measured_in(condition: Condition, result: TrialResult) -> Measured:
 
 
 def _stretches(losses: Sequence[float]) -> dict[int, float]:
-    """Means over equal parts of the training, by the last step of each."""
+    """Return the mean loss over equal ranges of steps, by the last step of each."""
     parts = np.array_split(np.asarray(losses), min(STRETCHES, len(losses)))
     ends = np.cumsum([len(part) for part in parts])
     return {int(end): float(part.mean()) for end, part in zip(ends, parts, strict=True)}

@@ -1,4 +1,4 @@
-"""Results of trials: a small file for each, written whole or not at all, and all in one table."""
+"""Results of trials: one file per trial, written atomically, and one table of all results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from florist.experiments.trial import Measurement, Trial, TrialResult
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: A row per number: what was tried, what was measured, where, and the number.
+#: One row per measured number: the trial, the metric, where it was measured, and the value.
 SCHEMA = pa.schema(
     [
         ("method", pa.string()),
@@ -48,13 +48,13 @@ SCHEMA = pa.schema(
 
 
 class ResultStore:
-    """Finished trials in a folder, by their digest."""
+    """A folder of finished trials, by their digest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def save(self, digest: str, result: TrialResult) -> None:
-        """Write it; whoever reads meanwhile finds all of it or nothing.
+        """Write a result atomically.
 
         Raises:
             ConfigurationError: the folder cannot be written.
@@ -74,12 +74,12 @@ class ResultStore:
             Path(name).replace(self._path(digest))
         except OSError as error:
             raise ConfigurationError(
-                f"{self._folder} cannot be written: {error.strerror or error}; name another with "
+                f"{self._folder} cannot be written: {error.strerror or error}; choose another "
                 "--output"
             ) from None
 
     def load(self, digest: str) -> TrialResult | None:
-        """None where there is none, or none that can be read: it is then run again."""
+        """Read a result; return None if it is missing or damaged, so that the trial runs again."""
         try:
             facts = json.loads(self._path(digest).read_text(encoding="utf-8"))
             return TrialResult(
@@ -97,13 +97,13 @@ class ResultStore:
 
 
 def tidy(results: Iterable[TrialResult]) -> pa.Table:
-    """All numbers of all trials, a row each."""
+    """Return all numbers of all trials, one per row."""
     rows = [row for result in results for row in _rows(result)]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def write_tidy(results: Iterable[TrialResult], path: Path) -> None:
-    """As Parquet, in place of what was there."""
+    """Write all numbers as Parquet, replacing the file."""
     fresh = path.with_suffix(".part")
     parquet.write_table(tidy(results), fresh)
     fresh.replace(path)

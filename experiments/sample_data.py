@@ -1,4 +1,4 @@
-"""Made-up people for a first run, the demo, tests and benchmarks: what `florist init` can add."""
+"""Generated tables for first runs, the demo, tests and benchmarks; `florist init` writes them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sample(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IdSample:
-    """IDs alone: how many people each holds, and how many of them both do."""
+    """Tables of IDs only: the number of people of each party, and of both."""
 
     active: int
     passive: int
@@ -65,11 +65,11 @@ class IdSample:
 
 @dataclass(frozen=True, slots=True)
 class ClickSample:
-    """People who click or do not, with a known truth: labels here, features there.
+    """Generated clicks: the active party has the labels, the passive party the features.
 
-    Of the people to train on, the passive party lacks a fraction `alpha` and the active party a
-    fraction `beta`, each by itself. The people of the test table both parties have. To evaluate on
-    there are others, of whom each party has some.
+    Of the training people, the passive party lacks a fraction `alpha` and the active party a
+    fraction `beta`, independently. Both parties have all test people. The evaluation tables have
+    other people, of whom each party has some.
     """
 
     people: int = 120_000
@@ -77,7 +77,7 @@ class ClickSample:
     alpha: float = 0.5
     beta: float = 0.5
     seed: int = 1
-    #: People to evaluate on, for each one of the others, and how many of them each party has.
+    #: Evaluation people as a fraction of `people`, and the fraction of them that each party has.
     evaluation_fraction: float = 0.25
     evaluation_active: float = 0.4
     evaluation_passive: float = 0.8
@@ -85,12 +85,12 @@ class ClickSample:
     id_column = click_data.ID_COLUMN
 
     def data(self) -> tuple[click_data.ClickData, click_data.ClickSplit]:
-        """Everybody, and who is whose."""
+        """Return all training and test people, and the rows of each party."""
         data = click_data.generate(self.people, self.seed)
         return data, click_data.split(data, self.test_fraction, self.alpha, self.beta, self.seed)
 
     def evaluation_data(self) -> tuple[click_data.ClickData, dict[RoleName, Rows]]:
-        """The people to evaluate on, and who is whose."""
+        """Return the evaluation people, and the rows of each party."""
         data = click_data.generate(
             round(self.evaluation_fraction * self.people), self.seed, sample=2
         )
@@ -134,10 +134,10 @@ class ClickSample:
 
 
 def held_out_path(train: Path) -> Path:
-    """Where the test table is that goes with a training table."""
+    """Return the path of the test table that belongs to a training table."""
     return train.with_name(f"{train.stem}-test{train.suffix}")
 
 
 def evaluation_path(train: Path) -> Path:
-    """Where the evaluation table is that goes with a training table."""
+    """Return the path of the evaluation table that belongs to a training table."""
     return train.with_name(f"{train.stem}-evaluation{train.suffix}")

@@ -1,7 +1,7 @@
-"""The learned attack in an experiment: the attacker trains by itself, on people whom it has.
+"""Shadow runs for the learned attack: the attacker simulates both parties on its own people.
 
-Its shadow run is made as generously as can be: it knows its people's labels and features both, as
-if it had a table like its peer's at hand. So its figures are an upper bound for this attack.
+The attacker is assumed to know both labels and features of its people, as if it had a table like
+its peer's. The results are therefore an upper bound for this attack.
 """
 
 from __future__ import annotations
@@ -9,26 +9,58 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from florist.experiments.learned_attacks import LearnedAttack
-from florist.experiments.shadow_attack import shadow_split
 from florist.experiments.simulation import Holdings, World, observe
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from florist.common.core.roles import RoleName
     from florist.experiments.simulation import Seen, SimulationSettings
 
+    Rows = npt.NDArray[np.int64]
     Scores = npt.NDArray[np.float64]
 
-#: Added to the seed: weights, order and draws of a shadow run are its own.
+#: Added to the seed, so that a shadow run has its own weights, order and draws.
 _OTHER_SEED = 1_000_003
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ShadowSplit:
+    """The rows of the attacker's own table that each simulated party gets."""
+
+    active: Rows
+    passive: Rows
+
+
+def shadow_split(rows: int, active: int, passive: int, union: int, seed: int = 0) -> ShadowSplit:
+    """Split the attacker's own rows in the proportions of the real run.
+
+    Args:
+        rows: number of rows of the attacker's own table.
+        active: size of the active party's set in the real run, dummies included.
+        passive: size of the passive party's set.
+        union: size of their union.
+        seed: seed of the split.
+
+    Raises:
+        ValueError: no two sets of these sizes have such a union.
+    """
+    shared = active + passive - union
+    if not 0 <= shared <= min(active, passive):
+        raise ValueError(f"sets of {active} and {passive} have no union of {union}")
+    order = np.random.default_rng(seed).permutation(rows)
+    both, either = round(rows * shared / union), round(rows * active / union)
+    return ShadowSplit(
+        np.sort(order[:either]), np.sort(np.concatenate([order[:both], order[either:]]))
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ShadowRuns:
-    """What shadow runs of either party are made from: the run that is attacked."""
+    """Makes shadow runs of either party from the run that is attacked."""
 
     world: World
     holdings: Holdings
@@ -36,7 +68,7 @@ class ShadowRuns:
     settings: SimulationSettings
 
     def scores(self, attacker: RoleName, seen: Seen) -> Scores | None:
-        """Of the UIDs that `attacker` asks about; None if it has too few people to learn from."""
+        """Return scores of the UIDs that `attacker` attacks; None if it has too few people."""
         own = self.holdings.passive if attacker == "passive" else self.holdings.active
         world = World(
             self.world.features.take(own),
@@ -53,10 +85,10 @@ class ShadowRuns:
             seed=self.settings.seed,
         )
         settings = replace(self.settings, seed=self.settings.seed + _OTHER_SEED)
-        made_up = Holdings(split.active, split.passive)
-        if not len(made_up.shared.active):
+        simulated = Holdings(split.active, split.passive)
+        if not len(simulated.shared.active):
             return None
-        shadow = observe(world, made_up, None, settings).seen
+        shadow = observe(world, simulated, None, settings).seen
         assert shadow is not None
         try:
             if attacker == "passive":

@@ -1,8 +1,8 @@
-"""Both parties in one process over the in-memory link: the same role code, none of the network.
+"""Simulates both parties in one process with the real role code and an in-memory link.
 
-Takes everybody's features and labels and who is whose, which no real party knows. The baselines of
-the paper are runs like any other, on other people: `baseline-full` gives everyone to both parties,
-`baseline-partial` gives both the intersection.
+A simulation knows all features, all labels and who is in which table, which no real party does. The
+paper's baselines are ordinary runs on other people: `baseline-full` gives everybody to both
+parties, `baseline-partial` gives both the intersection.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class World:
-    """Everybody: the passive party's features, the labels, and the active party's features."""
+    """All people: the passive party's features, the labels, and the active party's features."""
 
     features: Features
     labels: npt.NDArray[np.int64]
@@ -68,33 +68,33 @@ class World:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Holdings:
-    """Whose row of the world is whose."""
+    """The rows of the world that each party has."""
 
     active: Rows
     passive: Rows
-    #: UIDs of the union that are nobody's; the active party counts them as its own dummies.
+    #: UIDs of the union that belong to nobody; they count as dummies of the active party.
     dummies: int = 0
 
     @property
     def shared(self) -> Holdings:
-        """What `baseline-partial` trains on."""
+        """The people whom both have, on whom `baseline-partial` trains."""
         both = np.intersect1d(self.active, self.passive)
         return Holdings(both, both)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Union:
-    """Where everybody stands after the alignment."""
+    """The result of the alignment."""
 
-    #: Of each row of the world; -1 for who is in neither table.
+    #: Rank of each row of the world in the union; -1 if it is in neither table.
     rank_of: Rows
     size: int
-    #: Enters the seed of the schedule.
+    #: Part of the seed of the schedule.
     sha256: bytes
 
     @classmethod
     def drawn(cls, people: int, holdings: Holdings, seed: int) -> Union:
-        """Places that say nothing of the order in a table, as private set union gives them."""
+        """Draw ranks that are independent of the order in the tables, like a private set union."""
         everyone = np.union1d(holdings.active, holdings.passive)
         size = len(everyone) + holdings.dummies
         rank_of = np.full(people, -1, dtype=np.int64)
@@ -104,36 +104,36 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """How both halves are made and trained."""
+    """The settings of both halves of the model."""
 
     agreement: TrainingAgreement
     model: Model
     optimiser: Optimiser
-    #: The active party's is twice this, the passive party's one more.
+    #: The active party's seed is twice this, the passive party's is one more.
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Seen:
-    """What each party saw of the other, and the truth that it would like to know.
+    """What each party saw of the other, and the truth that it would like to infer.
 
-    In memory: `8 · cut_width` bytes per UID and epoch, once for both views; 1 KB at the width 128.
+    Needs `8 · cut_width` bytes of memory per UID and epoch for both views: 1 KB at width 128.
     """
 
     passive: PassiveView
     active: ActiveView
-    #: Of each UID of the union, whether its label, or its features, are real.
+    #: For each UID of the union, whether its label and its features are real.
     has_label: Flags
     has_features: Flags
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Observed:
-    """A finished run, seen from everywhere."""
+    """A finished run as seen by an observer of both parties."""
 
     active: Trained
     passive: Trained
-    #: After each epoch, for the rows of the test world; none without one.
+    #: Predictions for the test people after each epoch; empty without test people.
     predictions: list[Predictions]
     seen: Seen | None
 
@@ -150,7 +150,7 @@ class Wiring:
 def simulate(
     world: World, holdings: Holdings, test: World | None, settings: SimulationSettings
 ) -> tuple[Trained, Trained]:
-    """Train as the active and the passive party would, aligned as by the union; both results.
+    """Train as both parties would after an alignment; return the results of both.
 
     Raises:
         Exception: whatever the first party to fail raised.
@@ -183,7 +183,7 @@ def observe(
     Raises:
         Exception: whatever the first party to fail raised.
     """
-    torch.set_num_threads(1)  # the parties are two threads already
+    torch.set_num_threads(1)  # the two parties are threads already
     enable_determinism()
     union = union or Union.drawn(len(world.labels), holdings, settings.seed)
     setups: dict[RoleName, HalfSetup] = {
@@ -191,7 +191,7 @@ def observe(
         "passive": _setup(world, holdings, test, settings, union, "passive"),
     }
     links = wiring.connect()
-    # What one party sends, the other receives: both views can be read from one side.
+    # Both views can be recorded at one party: what one sends, the other receives.
     recorder = RecordingLink(links[1]) if record else None
     scores = _TestScores(wiring.make_active)
     failures: list[BaseException] = []
@@ -226,7 +226,7 @@ def observe(
 
 
 class _TestScores:
-    """Keeps what the active party predicts for the test people, epoch by epoch."""
+    """Keeps the active party's predictions for the test people after each epoch."""
 
     def __init__(self, make: Callable[[HalfSetup, Channel, Run], ActiveHalf]) -> None:
         self.by_epoch: list[Predictions] = []
@@ -238,7 +238,7 @@ class _TestScores:
         return self._half
 
     def keep(self, history: History) -> None:
-        """Called after each checkpoint: at the start, at the end of an epoch and in between."""
+        """Keep the predictions of a new epoch; called after each checkpoint."""
         if self._half.tested is not None and len(history.epochs) > len(self.by_epoch):
             self.by_epoch.append(self._half.tested[1])
 

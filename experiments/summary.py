@@ -1,4 +1,4 @@
-"""A grid's results for people: means over seeds, and each method's best setting."""
+"""Tables of a grid's results: means over seeds, and the best hyper-parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TrialGroup:
-    """What results of several seeds have in common."""
+    """Trials that differ only in their seed."""
 
     method: str
     alpha: float
@@ -30,12 +30,12 @@ class TrialGroup:
 
     @property
     def task(self) -> tuple[str, float, float]:
-        """The settings of one method and ratio are compared with each other."""
+        """Method and ratio; groups with equal ones are compared with each other."""
         return self.method, self.alpha, self.beta
 
 
 def by_group(results: Iterable[TrialResult]) -> dict[TrialGroup, list[TrialResult]]:
-    """One result per seed."""
+    """Group results that differ only in their seed."""
     grouped: dict[TrialGroup, list[TrialResult]] = defaultdict(list)
     for result in results:
         trial = result.trial
@@ -52,9 +52,9 @@ def by_group(results: Iterable[TrialResult]) -> dict[TrialGroup, list[TrialResul
 
 
 def best_groups(results: Iterable[TrialResult], metric: str = "auc") -> list[TrialGroup]:
-    """For each method and ratio the one that did best on the validation people, over all seeds.
+    """Return the best group of each method and ratio on the validation people, over all seeds.
 
-    Without validation people nothing can be chosen, and there are none.
+    Returns nothing without validation people.
     """
     sign = 1 if metric == "auc" else -1
     best: dict[tuple[str, float, float], tuple[float, TrialGroup]] = {}
@@ -68,15 +68,15 @@ def best_groups(results: Iterable[TrialResult], metric: str = "auc") -> list[Tri
 
 
 def utility_table(results: Sequence[TrialResult], choose_by: str) -> Table:
-    """Figures of the test people after the last epoch: mean ± deviation over seeds.
+    """Return the test metrics after the last epoch: mean ± standard deviation over seeds.
 
-    Where a method has several settings, a star marks the one chosen on the validation people.
+    If a method has several hyper-parameters, a star marks those chosen on the validation people.
     """
     chosen = set(best_groups(results, choose_by))
     if len(chosen) == len(by_group(results)):
         chosen.clear()
-    table = _table("Test figures", "AUC", "ACE", "log loss")
-    table.caption = f"± over seeds; * best by {choose_by} in validation"
+    table = _table("Test metrics", "AUC", "ACE", "log loss")
+    table.caption = f"± over seeds; * best by {choose_by} on the validation people"
     for setting, seeds in by_group(results).items():
         quality = (_shown([s.last(metric) for s in seeds]) for metric in ("auc", "ace", "log_loss"))
         table.add_row(*_headings(setting, seeds, starred=setting in chosen), *quality)
@@ -84,7 +84,7 @@ def utility_table(results: Sequence[TrialResult], choose_by: str) -> Table:
 
 
 def leak_table(results: Sequence[TrialResult]) -> Table:
-    """The strongest attack of either party: by folded AUC, and by TPR at 1% false positives."""
+    """Return the strongest attack of each party by folded AUC, and by TPR at 1% false positives."""
     table = _table(
         "Strongest attacks",
         *("by passive", "AUC", "TPR at 1%"),

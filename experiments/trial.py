@@ -1,9 +1,9 @@
-"""One experiment: a method on people split between two parties, its quality, and its leaks.
+"""A trial: a training method on people split between two parties, its utility, and its leakage.
 
-The paper's split: of the people to train on, the passive party lacks a fraction `alpha`, so that
-their features are synthetic, and the active party a fraction `beta`, so that their labels are; each
-by itself, so that some are lacked by both. The paper leaves those in the training data, as if they
-were dummies; a private set union does not have them.
+People are split as in the paper: of the training people, the passive party lacks a fraction
+`alpha`, whose features are synthetic, and the active party a fraction `beta`, whose labels are
+synthetic. The choices are independent, so some people are lacked by both. The paper keeps those in
+the training data, as if they were dummies; a private set union does not contain them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from florist.experiments.people import People
     from florist.experiments.simulation import Observed, Predictions
 
-#: Raised when the same trial begins to give other figures.
+#: Incremented when the same trial gives different results.
 VERSION = 1
 
 
@@ -55,18 +55,18 @@ KNOWN_ATTACKS: Mapping[RoleName, tuple[str, ...]] = {
 
 
 class TrialAudit(Section):
-    """How each party is attacked by the other, besides the paper's attack AUC."""
+    """The attacks of each party on the other, in addition to the paper's attack AUC."""
 
     attacks: list[str] | None = Field(
-        default=None, description="Names of attacks; null: all that there are; []: none."
+        default=None, description="Names of attacks; null: all; []: none."
     )
     samples: int = Field(
-        default=1000, ge=20, description="Bootstrap samples behind an interval; time grows with it."
+        default=1000, ge=20, description="Bootstrap samples per interval; more take longer."
     )
     learned: bool = Field(
         default=False,
-        description="Whether each party also trains a shadow run of its own and learns from it how "
-        "to attack: takes several times as long.",
+        description="Whether each party also learns an attack from a shadow run of its own; takes "
+        "several times as long.",
     )
 
     @check_field("attacks")
@@ -78,27 +78,27 @@ class TrialAudit(Section):
         return attacks
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the attacks that a party can make, those asked for."""
+        """Return those of the given attacks that are selected."""
         return names if self.attacks is None else tuple(n for n in names if n in self.attacks)
 
 
 class Trial(Section):
-    """All that determines the figures, besides the people."""
+    """Everything that determines the results, except the people."""
 
     method: Method
-    #: Of the people to train on, the fraction without features, and the fraction without a label.
+    #: Fractions of the training people without features, and without a label.
     alpha: float = Field(ge=0, lt=1)
     beta: float = Field(ge=0, lt=1)
-    #: Of who lacks whom, of first weights, of synthetic data and of the order of batches.
+    #: Seed of the split, initial weights, synthetic data and order of batches.
     seed: int = Field(default=0, ge=0)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=1024, ge=1)
     learning_rate: float = Field(default=1e-3, gt=0)
-    #: What becomes of people lacked by both: not there, or UIDs that are nobody's, as in the paper.
+    #: People lacked by both parties: absent, or dummies as in the paper.
     lacked_by_both: Literal["absent", "dummies"] = "absent"
     min_count: int = Field(default=10, ge=1)
     scaling: Scaling = "log"
-    #: Of both parties; the last of `hidden` is the width of the cut.
+    #: The model of both parties; the last of `hidden` is the width of the cut.
     model: Model = Model()
 
     def agreement(self, classes: int = 2) -> TrainingAgreement:
@@ -110,7 +110,7 @@ class Trial(Section):
             "checkpoint_every": 0,
             "test_table": True,
         }
-        # What one message holds matters for the line only; here the noise goes by it.
+        # The size of a message matters only on a network; but noise is drawn per message.
         whole = {"micro_batch": 2048}
         return TrainingAgreement.model_validate(whole | self.method.agreement | own)
 
@@ -123,11 +123,11 @@ class Trial(Section):
         return Optimiser(learning_rate=self.learning_rate)
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON values, with the method's agreement filled in."""
+        """Return all settings as JSON values, including the complete agreement."""
         return self.model_dump(mode="json") | {"agreement": self.agreement().model_dump()}
 
     def holdings(self, train: npt.NDArray[np.int64]) -> Holdings:
-        """Who of the people to train on is whose."""
+        """Split the training people between the parties."""
         random = np.random.default_rng([self.seed, 1])
         lacks_features = _chosen(random, len(train), self.alpha)
         lacks_label = _chosen(random, len(train), self.beta)
@@ -148,7 +148,7 @@ class Trial(Section):
 
 
 def _chosen(random: np.random.Generator, people: int, fraction: float) -> npt.NDArray[np.bool_]:
-    """Exactly this fraction, at random."""
+    """Choose exactly this fraction at random."""
     chosen = np.zeros(people, dtype=np.bool_)
     chosen[random.permutation(people)[: round(fraction * people)]] = True
     return chosen
@@ -156,34 +156,34 @@ def _chosen(random: np.random.Generator, people: int, fraction: float) -> npt.ND
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A number that was measured; the interval where there is one."""
+    """A measured number, with its confidence interval if there is one."""
 
     metric: str
     value: float
     low: float | None = None
     high: float | None = None
-    #: Held-out people: validation or test.
+    #: The held-out people on whom it was measured: validation or test.
     part: str | None = None
     epoch: int | None = None
-    #: The attacker, and its attack.
+    #: The attacker, and the name of the attack.
     side: RoleName | None = None
     attack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrialResult:
-    """What a trial gave."""
+    """The results of a trial."""
 
     trial: Trial
     figures: tuple[Measurement, ...]
     #: Mean loss of each step, synthetic labels included.
     losses: tuple[float, ...]
-    #: People for training: the active party's, the passive party's, of both, and UIDs.
+    #: Number of training people by party, shared people, and UIDs in the union.
     sizes: dict[str, int]
     seconds: dict[str, float]
 
     def values(self, metric: str, **where: object) -> list[Measurement]:
-        """All figures of this metric whose fields are as in `where`."""
+        """Return the measurements of a metric whose fields equal those in `where`."""
         return [
             figure
             for figure in self.figures
@@ -192,27 +192,27 @@ class TrialResult:
         ]
 
     def last(self, metric: str, part: str = "test") -> float:
-        """The metric of held-out people after the last epoch."""
+        """Return a metric on held-out people after the last epoch."""
         return self.values(metric, part=part)[-1].value
 
     def strongest(self, side: RoleName, metric: str = "attack_folded_auc") -> Measurement | None:
-        """The highest figure of this attacker's; None if there was nothing to find out."""
+        """Return this attacker's highest measurement; None if there was nothing to attack."""
         found = self.values(metric, side=side)
         return max(found, key=lambda figure: figure.value) if found else None
 
 
 def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudit()) -> TrialResult:  # noqa: B008 - frozen
-    """Train, evaluate on who is held out after each epoch, and attack; all in this process.
+    """Train, evaluate on held-out people after each epoch, and attack, all in this process.
 
-    The same arguments give the same figures, but for the seconds.
+    The same arguments give the same results, except for the timings.
 
     Args:
-        people: who is split between the parties.
-        trial: how, and how they train.
-        audit: None skips the attacks, which take longer than the training. Baselines have none.
+        people: the people to split between the parties.
+        trial: how to split and train.
+        audit: None skips the attacks, which take longer than training. Baselines have no attacks.
     """
     started = time.monotonic()
-    with threadpool_limits(1):  # a sum by several threads is rounded otherwise
+    with threadpool_limits(1):  # sums over several threads are rounded differently
         holdings = trial.holdings(people.train)
         shared = len(holdings.shared.active)
         active, passive = len(holdings.active), len(holdings.passive)
@@ -245,7 +245,7 @@ def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudi
 
 
 def _predictions(run: Observed, trial: Trial, holdings: Holdings) -> list[Predictions]:
-    """After each epoch, for who is held out; with the method's own calibration on top."""
+    """Return the predictions for held-out people by epoch, with the method's calibration."""
     if not trial.method.label_shift:
         return run.predictions
     everyone = len(np.union1d(holdings.active, holdings.passive)) + holdings.dummies
@@ -254,7 +254,7 @@ def _predictions(run: Observed, trial: Trial, holdings: Holdings) -> list[Predic
 
 
 def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Measurement]:
-    """AUC, ACE and log loss after each epoch."""
+    """Measure AUC, ACE and log loss after each epoch."""
     first = len(people.validation)
     parts = {"validation": slice(first), "test": slice(first, None)}
     truth = people.labels[people.held_out]
@@ -267,7 +267,7 @@ def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Measuremen
 
 
 def _leaks(seen: Seen, audit: TrialAudit, seed: int) -> Iterator[Measurement]:
-    """Every attack by either party on the other; nothing where nothing is to be found out."""
+    """Make every attack of each party on the other, if it has both real and synthetic rows."""
     yield from _paper_attack("passive", seen.passive, seen.has_label)
     yield from _paper_attack("active", seen.active, seen.has_features)
     truth = seen.has_label[seen.passive.uids]
@@ -283,7 +283,7 @@ def _leaks(seen: Seen, audit: TrialAudit, seed: int) -> Iterator[Measurement]:
 
 
 def _learned_leaks(seen: Seen, runs: ShadowRuns, samples: int) -> Iterator[Measurement]:
-    """The learned attack by either party."""
+    """Make the learned attack of each party."""
     sides: list[tuple[RoleName, npt.NDArray[np.bool_]]] = [
         ("passive", seen.has_label[seen.passive.uids]),
         ("active", seen.has_features[seen.active.uids]),
@@ -311,7 +311,7 @@ def _paper_attack(
 
 def _attack_figures(side: RoleName, result: AttackResult) -> Iterator[Measurement]:
     if np.isnan(result.auc.value):
-        return  # nothing to judge by, such as flips within one epoch
+        return  # undefined, such as label flips within one epoch
     estimates = {"attack_auc": result.auc, "attack_folded_auc": result.folded_auc}
     for rate in statistics.FALSE_POSITIVE_RATES:
         estimates[f"finds_real_{rate:g}"] = result.finds_real[rate]

@@ -1,4 +1,4 @@
-"""What no party can know: the trained model on the real features of all who were scored."""
+"""The true metrics of a trained model, which no party can compute."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from florist.common.session.run_directory import RunDirectory
     from florist.experiments.sample_data import ClickSample
 
-#: Rows at a time.
+#: Rows per batch.
 _ROWS = 4096
 
 
 def true_figures(runs: dict[RoleName, RunDirectory], sample: ClickSample) -> Scores:
-    """Both halves in one process, on those whom the active party scored, without noise."""
+    """Evaluate both halves on the real features of the people who were scored, without noise."""
     active = load_bundle(runs["active"], "active")
     passive = load_bundle(runs["passive"], "passive")
     ranks = runs["active"].load_alignment("evaluation").rank_of_row

@@ -1,4 +1,4 @@
-"""`florist` as its user types it."""
+"""The commands of `florist`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ runner = CliRunner()
 
 
 def florist(*arguments: str) -> str:
-    """Run a command that must succeed; what it printed."""
+    """Run a command that must succeed; return its output."""
     result = runner.invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "250"})
     assert result.exit_code == 0, result.output
     return result.output
@@ -55,7 +55,7 @@ def test_init_with_bad_names_writes_nothing(tmp_path: Path, arguments: list[str]
     assert not (tmp_path / "new").exists()
 
 
-def test_certs_makes_an_authority_once_and_keys_for_the_owner_only(tmp_path: Path) -> None:
+def test_certs_creates_one_authority_and_private_keys(tmp_path: Path) -> None:
     directory = tmp_path / "authority"
     florist("certs", str(directory), "--party", "bank", "--at", "bank.example.org")
     before = (directory / "authority.pem").read_bytes()
@@ -66,14 +66,14 @@ def test_certs_makes_an_authority_once_and_keys_for_the_owner_only(tmp_path: Pat
     assert len(list(directory.glob("*.key"))) == 3
 
 
-def test_preflight_of_a_good_party(tmp_path: Path) -> None:
+def test_preflight_of_a_valid_party(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     printed = florist("preflight", "--config", str(workspace.config("passive")))
     assert printed.count("✓") == 8
     assert "not up" in printed
 
 
-def test_preflight_with_the_peer_up_compares_and_leaves_it_waiting(tmp_path: Path) -> None:
+def test_preflight_with_the_peer_up_leaves_it_waiting(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     with workspace.start("active") as active:
         active.wait_for("listening")
@@ -84,7 +84,7 @@ def test_preflight_with_the_peer_up_compares_and_leaves_it_waiting(tmp_path: Pat
             assert (active.finish(), passive.finish()) == (0, 0)
 
 
-def test_preflight_with_another_agreement_names_the_field(tmp_path: Path) -> None:
+def test_preflight_names_differing_keys(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     workspace.change("passive", "group: x25519", "group: modp2048")
     with workspace.start("active") as active:
@@ -113,12 +113,12 @@ def test_preflight_of_a_missing_file(tmp_path: Path) -> None:
     assert "florist init" in result.output
 
 
-def test_show_of_nothing_says_what_to_run(tmp_path: Path) -> None:
+def test_show_of_an_empty_directory_fails(tmp_path: Path) -> None:
     code = reported(lambda: app(["show", str(tmp_path)], standalone_mode=False))
     assert code == 2
 
 
-def test_help_teaches() -> None:
+def test_help_explains_the_first_run_and_exit_codes() -> None:
     result = runner.invoke(party_app, ["--help"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
     for word in ("--role", "--config", "--stage", "Exit codes", "florist init"):

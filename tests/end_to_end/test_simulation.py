@@ -1,4 +1,4 @@
-"""A simulation gives what two processes over mutual TLS give, from the same seeds and places."""
+"""A simulation gives the same model as two processes over mutual TLS with equal seeds and ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from florist.experiments.simulation import Observed
 
 SAMPLE = QuickClicks()
-#: Of a simulation; the parties' own are derived from it.
+#: Seed of the simulation; the parties' seeds are derived from it.
 SEED = 3
 
 
@@ -52,19 +52,19 @@ def simulated(trained: Workspace) -> Observed:
 
 
 def simulate_as(trained: Workspace, seed: int) -> Observed:
-    """With the parties' settings, and with their places in the union."""
+    """Simulate with the parties' settings and ranks."""
     data, who = SAMPLE.data()
     fitted = Preprocessing.load(trained.run_directory("passive").training / "preprocessing")
 
     def world(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> World:
         return World(fitted.transform(data.raw(rows)), data.labels[rows], fitted.cardinalities)
 
-    places = {role: trained.alignment(role) for role in ("active", "passive")}
+    alignments = {role: trained.alignment(role) for role in ("active", "passive")}
     rank_of = np.full(len(data), -1, dtype=np.int64)
-    rank_of[who.active] = places["active"].rank_of_row
-    rank_of[who.passive] = places["passive"].rank_of_row
-    assert np.array_equal(rank_of[who.active], places["active"].rank_of_row)  # of one union
-    summary = places["active"].summary
+    rank_of[who.active] = alignments["active"].rank_of_row
+    rank_of[who.passive] = alignments["passive"].rank_of_row
+    assert np.array_equal(rank_of[who.active], alignments["active"].rank_of_row)  # of one union
+    summary = alignments["active"].summary
     config = load_config(trained.config("passive"))
     return observe(
         world(np.arange(len(data))),
@@ -81,7 +81,7 @@ def of(simulated: Observed, role: RoleName) -> Trained:
 
 @pytest.mark.parametrize("role", ["active", "passive"])
 def test_the_weights_are_the_same(trained: Workspace, simulated: Observed, role: RoleName) -> None:
-    """To the last bit."""
+    """They are equal bit for bit."""
     saved = load_file(_training(trained, role) / "model.safetensors")
     tensors, _ = of(simulated, role).half.state()
     ours = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
@@ -90,7 +90,7 @@ def test_the_weights_are_the_same(trained: Workspace, simulated: Observed, role:
         assert torch.equal(tensor, saved[name.removeprefix("model.")]), name
 
 
-def test_the_losses_and_the_figures_are_the_same(trained: Workspace, simulated: Observed) -> None:
+def test_the_losses_and_metrics_are_the_same(trained: Workspace, simulated: Observed) -> None:
     network = History.from_json(trained.run_directory("active").load_history())
     ours = simulated.active.run.history
     assert len(network.losses) > 20
@@ -98,13 +98,13 @@ def test_the_losses_and_the_figures_are_the_same(trained: Workspace, simulated: 
     for mine, theirs in zip(ours.epochs, network.epochs, strict=True):
         assert mine.loss == theirs.loss
         assert mine.auc == pytest.approx(theirs.auc, abs=1e-9)
-        # The test people come in another order, so that sums are rounded otherwise.
+        # The test people are in a different order, so sums are rounded differently.
         assert mine.ace == pytest.approx(theirs.ace, abs=1e-6)
         assert mine.log_loss == pytest.approx(theirs.log_loss, abs=1e-6)
 
 
-def test_another_seed_gives_others(trained: Workspace, simulated: Observed) -> None:
-    """So that the tests above could fail."""
+def test_another_seed_gives_another_model(trained: Workspace, simulated: Observed) -> None:
+    """This shows that the tests above could fail."""
     other = simulate_as(trained, SEED + 1)
     assert other.active.run.history.losses != simulated.active.run.history.losses
 

@@ -20,34 +20,34 @@ def send_soon(number: signal.Signals) -> None:
     Thread(target=send, daemon=True).start()
 
 
-def wait_for_ever() -> None:
+def wait_forever() -> None:
     lock = Lock()
     lock.acquire()
     lock.acquire()
 
 
 @pytest.mark.parametrize("number", STOPS)
-def test_a_signal_that_breaks_off_no_wait_is_heard(number: signal.Signals) -> None:
-    """The main thread blocks it, so that another takes it: as when it comes just before a wait."""
+def test_a_signal_that_interrupts_no_wait_is_handled(number: signal.Signals) -> None:
+    """The main thread blocks the signal, so another one gets it, as just before a wait."""
     with stop_signals():
         send_soon(number)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
             with pytest.raises(KeyboardInterrupt):
-                wait_for_ever()
+                wait_forever()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_each_of_several_is_raised() -> None:
+def test_repeated_signals_are_all_raised() -> None:
     with stop_signals():
         for _ in range(2):
             send_soon(signal.SIGTERM)
             with pytest.raises(KeyboardInterrupt):
-                wait_for_ever()
+                wait_forever()
 
 
-def test_everything_is_as_it_was_afterwards() -> None:
+def test_signal_handlers_are_restored() -> None:
     def handlers() -> list[object]:
         return [signal.getsignal(each) for each in (*STOPS, signal.SIGURG)]
 

@@ -1,4 +1,4 @@
-"""Made-up results in which all that the paper concludes is true."""
+"""Invented results for which all of the paper's conclusions hold."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CONDITIONS = all_conditions(RECIPES.values(), SMALL)
 
 
 def epochs(first: float, last: float) -> list[EpochFigures]:
-    """Losses from `first` to `last`; the AUC is the higher the lower they are."""
+    """Epochs with losses from `first` to `last`; a lower loss gives a higher AUC."""
     losses = (first, (first + last) / 2, last)
     return [EpochFigures(n, loss, 1.3 - loss, 0.02, loss) for n, loss in enumerate(losses)]
 
 
 def measured(condition: Condition) -> Measured:
-    """Calibrated methods have a low ACE, others one that grows with the ratio."""
+    """Calibrated methods have a low ACE; that of others grows with the ratio."""
     ratio, method = condition.ratio, condition.method
     partial = 0.78 - 0.03 * ratio
     below = {
@@ -59,12 +59,12 @@ def measured(condition: Condition) -> Measured:
 
 
 def results(*, without: str = "") -> Results:
-    """All of the small scale; those of a method left out."""
+    """All results of the small scale, except those of one method."""
     return Results((c, measured(c)) for c in CONDITIONS if c.method != without)
 
 
 def study(*names: str) -> PaperStudy:
-    """Of all recipes, or these."""
+    """A study of all recipes, or of these."""
     facts = {
         "criteo": DataFacts("criteo", "criteo.tsv.gz", 36_000, 4_000, 0.26, real=True),
         "avazu": DataFacts("avazu", "generated clicks", 36_000, 4_000, 0.25, real=False),

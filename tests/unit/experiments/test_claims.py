@@ -1,4 +1,4 @@
-"""The list of conclusions: true where they are, false where not, and silent where unknown."""
+"""The checks of the paper's conclusions: they hold, fail, or are not measured."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def claim(part: str) -> Claim:
 
 
 def changed(method: str, **figures: Any) -> Results:  # noqa: ANN401 - any field
-    """The planted results with other figures of one method."""
+    """The planted results with other metrics of one method."""
     return Results(
         (c, replace(planted.measured(c), **figures) if c.method == method else planted.measured(c))
         for c in planted.CONDITIONS
     )
 
 
-def test_what_the_paper_reports_agrees_with_what_it_concludes() -> None:
+def test_the_papers_numbers_support_its_conclusions() -> None:
     for found, verdicts in check_all(planted.results()):
         for dataset, verdict in verdicts.items():
             assert verdict.holds, (found.text, dataset, verdict.evidence)
@@ -68,18 +68,18 @@ def test_each_conclusion_can_fail(part: str, method: str, figures: dict[str, Any
     assert found.check(changed(method, **figures), dataset).holds is False
 
 
-def test_each_conclusion_is_tested_above() -> None:
+def test_the_test_above_covers_each_conclusion() -> None:
     (mark,) = test_each_conclusion_can_fail.pytestmark
     assert len({claim(case[0]).text for case in mark.args[1]}) == len(CLAIMS)
 
 
-def test_an_attack_auc_below_a_half_tells_as_much_as_one_above() -> None:
+def test_an_attack_auc_is_folded_at_one_half() -> None:
     found = claim("label-minority leaks most")
     assert found.check(changed("label-minority", attack_auc=0.3), "criteo").holds
 
 
 @pytest.mark.parametrize("figure", [None, float("nan")])
-def test_what_was_not_measured_is_neither_true_nor_false(figure: float | None) -> None:
+def test_a_missing_measurement_gives_no_verdict(figure: float | None) -> None:
     found = claim("are detected")
     for results in (
         planted.results(without="fea-random"),

@@ -1,4 +1,4 @@
-"""The made-up clicks: rate, difficulty, gaps and tails as promised; the same for the same seed."""
+"""Generated clicks: rate, difficulty, missing values, tails, and repeatability."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_positive_rate_and_best_ranking(clicks: ClickData) -> None:
         assert rate == pytest.approx(expected, abs=4 * 0.5 / chosen.sum() ** 0.5)
 
 
-def test_gaps_and_tails(clicks: ClickData) -> None:
+def test_missing_values_and_tails(clicks: ClickData) -> None:
     rates = [column.null_count / len(clicks) for column in clicks.features.columns]
     assert 8 <= sum(rate > 0 for rate in rates) <= 31
     assert max(rates) <= 0.52
@@ -83,7 +83,7 @@ def test_gaps_and_tails(clicks: ClickData) -> None:
             assert counts.most_common(1)[0][1] > 100 * min(counts.values())
 
 
-def test_the_seed_settles_everything() -> None:
+def test_the_data_depend_only_on_the_seed() -> None:
     one, same, other = generate(500, 3), generate(500, 3), generate(500, 4)
     assert one.ids.equals(same.ids)
     assert one.features.equals(same.features)
@@ -105,7 +105,7 @@ def test_a_hundred_thousand_rows_in_seconds() -> None:
 # --- how well it can be learned ---
 
 
-def test_a_simple_model_learns_much_and_not_all(clicks: ClickData) -> None:
+def test_a_simple_model_learns_much_but_not_everything(clicks: ClickData) -> None:
     parts = split(clicks, 1 / 6, alpha=0, beta=0, seed=0)
     assert len(parts.union) == 20_000
     train, test = clicks.raw(parts.active), clicks.raw(parts.test)
@@ -161,7 +161,7 @@ def test_split_takes_fractions_independently(
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
-def test_the_parties_tables_are_read_back(tmp_path: Path, suffix: str) -> None:
+def test_the_parties_tables_round_trip(tmp_path: Path, suffix: str) -> None:
     data = generate(300, 0)
     parts = split(data, 0.1, 0.5, 0.5, 0)
     active_file, passive_file = tmp_path / f"active{suffix}", tmp_path / f"passive{suffix}"

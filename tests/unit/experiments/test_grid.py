@@ -89,7 +89,7 @@ def test_the_full_baseline_is_the_same_at_every_ratio() -> None:
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"methods": ["florist"]}, "unknown method 'florist'; choose one of: default, florist-paper"),
     ({"methods": []}, "methods: must"),
-    ({"methods": ["default", "default"]}, "names 'default' twice"),
+    ({"methods": ["default", "default"]}, "has 'default' twice"),
     ({"methods": [{"name": "new", "base": "none"}]}, "unknown method 'none'"),
     ({"methods": [{"name": "default", "agreement": {"sticky": False}}]}, "give a new `name`"),
     ({"methods": [{"name": "default", "base": "default"}]}, "is a known method"),
@@ -108,14 +108,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD, ids=[said for _, said in BAD])
-def test_a_bad_configuration_is_told_by_its_key(changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_configuration_names_the_key(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         configured(**changes)
     assert said in caught.value.reason
     assert caught.value.reason.startswith("grid.yml: ")
 
 
-def test_the_example_is_a_grid() -> None:
+def test_the_documented_example_is_valid() -> None:
     root = Path(next(iter(florist.cli.__path__))).parent
     assert load_section(root / "docs" / "how-to" / "simulate-example.yml", GridSettings).trials()
 
@@ -145,7 +145,7 @@ def test_an_interrupted_grid_resumes(tmp_path: Path) -> None:
     assert not done
 
 
-def test_a_damaged_result_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_result_is_computed_again(tmp_path: Path) -> None:
     config = configured(methods=["baseline-partial"], seeds=[0])
     first, _ = run(config, tmp_path)
     (file,) = tmp_path.iterdir()
@@ -231,7 +231,7 @@ def made(method: str, seed: int, rate: float, validation: float, test: float) ->
     )
 
 
-def test_settings_are_chosen_by_the_validation_people_alone() -> None:
+def test_hyper_parameters_are_chosen_on_validation_people_only() -> None:
     results = [
         made("a", 0, 0.1, validation=0.6, test=0.9),
         made("a", 1, 0.1, validation=0.6, test=0.9),

@@ -1,4 +1,4 @@
-"""The learned attack finds what no other does, and nothing where nothing is."""
+"""The learned attack finds combined signals that no other attack finds, and nothing in noise."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SIZE, OWN, WIDTH, EPOCHS = 1500, 1100, 5, 2
 
 
 def traits(seed: int) -> tuple[Array, Array, Array]:
-    """Two traits of each UID, each a coin toss of its own, and the truth: whether they differ."""
+    """Two independent random traits of each UID, and the truth: whether they differ."""
     first, second = np.random.default_rng(seed).random((2, SIZE)) < 0.5
     return first, second, first ^ second
 
 
 def rows(seed: int, is_long: Array) -> Array:
-    """In no direction, three times as long for some."""
+    """Rows in random directions, three times as long for some."""
     random = np.random.default_rng(seed)
     found = random.normal(size=(EPOCHS, SIZE, WIDTH))
     directions = found / np.linalg.norm(found, axis=2, keepdims=True)
@@ -33,14 +33,14 @@ def rows(seed: int, is_long: Array) -> Array:
 
 
 def gradients(seed: int, is_long: Array) -> Array:
-    """Along one direction, either way, three times as long for some."""
+    """Gradients along one direction with either sign, three times as long for some."""
     random = np.random.default_rng(seed)
     label = np.where(random.random(SIZE) < 0.3, 1, -1)
     wobble = 0.1 * random.normal(size=(EPOCHS, SIZE, WIDTH))
     return np.asarray((label * (1 + 2 * is_long))[:, None] * (1 + wobble))
 
 
-def test_the_passive_party_learns_what_lengths_say_together() -> None:
+def test_the_passive_party_learns_from_combined_lengths() -> None:
     views, truths = [], []
     for seed in (1, 2):
         long_gradient, long_embedding, is_real = traits(seed)
@@ -54,7 +54,7 @@ def test_the_passive_party_learns_what_lengths_say_together() -> None:
         assert alone.folded_auc.value < 0.55
 
 
-def test_the_active_party_learns_what_lengths_and_labels_say_together() -> None:
+def test_the_active_party_learns_from_lengths_and_labels() -> None:
     views, truths = [], []
     for seed in (1, 2):
         label, is_long, is_real = traits(seed)
@@ -68,7 +68,7 @@ def test_the_active_party_learns_what_lengths_and_labels_say_together() -> None:
         assert alone.folded_auc.value < 0.55
 
 
-def test_from_noise_nothing_is_learned() -> None:
+def test_nothing_is_learned_from_noise() -> None:
     none = np.zeros(SIZE, dtype=bool)
     ours = [passive(gradients(seed, none), rows(seed + 10, none)) for seed in (1, 2)]
     theirs = [active(rows(seed, none), half_real(SIZE, seed)) for seed in (1, 2)]
@@ -76,7 +76,7 @@ def test_from_noise_nothing_is_learned() -> None:
     assert tells_nothing(LearnedAttack.fit(theirs[0], half_real(SIZE, 77)).score(theirs[1]))
 
 
-def test_one_epoch_and_half_precision_will_do() -> None:
+def test_one_epoch_and_half_precision_suffice() -> None:
     label, is_long, is_real = traits(3)
     view = active(rows(4, is_long)[:1], label, np.arange(0, SIZE, 2))
     attack = LearnedAttack.fit(view, is_real[::2])
@@ -85,22 +85,22 @@ def test_one_epoch_and_half_precision_will_do() -> None:
 
 
 def test_features_are_comparable_between_runs() -> None:
-    """No scale, order of rows or number of batches is in them."""
+    """They do not depend on scale, order of rows or number of batches."""
     first, second, _ = traits(5)
     seen = gradients(5, first), rows(6, second)
     ours, scaled = passive(*seen), passive(*(2.0**12 * rows for rows in seen))
     assert np.allclose(features_of(ours), features_of(scaled), atol=2e-3, equal_nan=True)
 
 
-def test_a_shadow_needs_the_truth_and_both_kinds() -> None:
+def test_a_shadow_run_needs_the_truth_and_both_kinds() -> None:
     view = passive(np.ones((1, 100, 2)))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="differ in length"):
         LearnedAttack.fit(view, np.ones(99, dtype=bool))
     with pytest.raises(ValueError, match="20 real and 20 synthetic"):
         LearnedAttack.fit(view, np.arange(100) < 5)
 
 
-def test_who_was_not_seen_has_no_score() -> None:
+def test_unseen_uids_have_no_score() -> None:
     first, second, is_real = traits(1)
     view = passive(gradients(1, first), rows(11, second))
     cut = type(view)(view.union_size, view.uids, view.steps[:3])

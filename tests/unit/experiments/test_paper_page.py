@@ -1,4 +1,4 @@
-"""The page of the reproduction: ours beside the paper's, explained, closed to the outside."""
+"""The report of a reproduction: comparison, explanations, and no external resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text() -> str:
 
 
 def cells(text: str, row: str) -> list[list[str]]:
-    """The cells of all rows of tables that begin with this."""
+    """The cells of all table rows whose first cell starts with this."""
     rows = re.findall(rf"<tr><th scope=\"row\">{re.escape(row)}</th>(.*?)</tr>", text, re.DOTALL)
     return [re.findall(r"<td>(.*?)</td>", found) for found in rows]
 
@@ -39,7 +39,7 @@ def test_every_recipe_has_a_section(text: str) -> None:
     assert len(anchors) == len(set(anchors)) == len(RECIPES) + 2
 
 
-def test_ours_stand_beside_the_papers_with_the_difference(text: str) -> None:
+def test_our_numbers_are_shown_with_the_papers_and_the_difference(text: str) -> None:
     assert ["0.6511", "0.6511", "+0.0000", "0.6511", "0.6511", "0.700 (flips)"] in cells(
         text, "label-minority"
     )
@@ -52,11 +52,11 @@ def test_ours_stand_beside_the_papers_with_the_difference(text: str) -> None:
     assert cells(text, named)[0][1] == "-0.67%"
 
 
-def test_what_was_not_measured_has_a_dash(text: str) -> None:
+def test_missing_measurements_are_shown_as_dashes(text: str) -> None:
     assert cells(text, "0.8")[0] == ["–", "-3.57%", "–", "–", "–"]  # noqa: RUF001 - as shown
     assert cells(text, "7")[0][0] == "–"  # noqa: RUF001
     nothing = render(replace(planted.study("criteo-labels-attacks"), results=Results([])))
-    assert "0 of 0 hold here" in nothing
+    assert "0 of 0 hold." in nothing
     assert cells(nothing, "label-minority")[0] == ["–", "0.6511", "–", "–", "0.6511", "–"]  # noqa: RUF001
 
 
@@ -70,7 +70,7 @@ def test_conclusions_are_marked_and_counted(text: str) -> None:
 
 
 def test_differences_are_explained(text: str) -> None:
-    assert text.count("Other than in the paper:") == len(RECIPES)
+    assert text.count("Differences from the paper:") == len(RECIPES)
     assert "generated clicks instead of Avazu" in text
     assert "36,000 training rows instead of about 4,050,000" in text
     for recipe in RECIPES.values():
@@ -84,7 +84,7 @@ def test_the_papers_own_setup_needs_no_explanation() -> None:
     assert differences(facts, SCALES["small"])
 
 
-def test_pictures_are_xml_with_a_label_in_the_pages_colours(text: str) -> None:
+def test_plots_are_labelled_svg_in_the_colours_of_the_page(text: str) -> None:
     pictures = [ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
     assert len(pictures) == 2 * 6 + 4 + 2 + 2 + 3
     for picture in pictures:
@@ -92,7 +92,7 @@ def test_pictures_are_xml_with_a_label_in_the_pages_colours(text: str) -> None:
         assert not re.search(r"#[0-9a-f]{6}\b", ET.tostring(picture, encoding="unicode"))
 
 
-def test_the_page_is_closed_and_repeatable(text: str) -> None:
+def test_the_page_is_self_contained_and_repeatable(text: str) -> None:
     assert "prefers-color-scheme: dark" in text
     without_names = text.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.search(r"//|@import|url\((?!#)|<script|<img", without_names)
@@ -100,7 +100,7 @@ def test_the_page_is_closed_and_repeatable(text: str) -> None:
     assert render(planted.study("avazu-samples")) == render(planted.study("avazu-samples"))
 
 
-def test_pictures_are_files_too(tmp_path: Path) -> None:
+def test_plots_are_also_written_to_files(tmp_path: Path) -> None:
     for name in ("criteo-labels", "criteo-convergence"):
         for plot in plots_of(RECIPES[name], planted.results()):
             path = write_png(plot, tmp_path)
@@ -109,7 +109,7 @@ def test_pictures_are_files_too(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_without_results_there_are_no_pictures_but_the_papers() -> None:
+def test_without_results_only_the_papers_plots_remain() -> None:
     lines = [
         line.name
         for recipe in RECIPES.values()

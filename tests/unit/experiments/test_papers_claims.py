@@ -1,4 +1,4 @@
-"""What the paper concludes, on a small world whose truth is known: eight numbers and a label."""
+"""The paper's conclusions on a small data set with known truth: eight numbers and a label."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABELS = ("majority", "minority", "random-pos", "random-pred", "neighbors")
 
 @cache
 def people() -> People:
-    """A quarter is positive; the true probabilities rank at an AUC of about 0.85."""
+    """A quarter is positive; the true probabilities have an AUC of about 0.85."""
     random = np.random.default_rng(1)
     numbers = random.standard_normal((ROWS, 8))
     logits = 2 * numbers @ np.tile([1, -1], 4) / np.sqrt(8) + numbers[:, 0] * numbers[:, 1] - 1.8
@@ -48,7 +48,7 @@ def tried(method: str, alpha: float, beta: float) -> TrialResult:
 
 
 def folded(result: TrialResult) -> float:
-    """The paper's attack AUC, turned round where that is better."""
+    """The paper's attack AUC, folded at 0.5."""
     (figure,) = result.values("paper_attack_auc")
     return max(figure.value, 1 - figure.value)
 
@@ -64,7 +64,7 @@ def test_sampled_features_are_not_detected(alpha: float) -> None:
 
 
 def test_half_of_each_kind_is_the_blind_spot_of_the_spectral_attack() -> None:
-    """Two clouds of equal size are equally far from their common mean, however far apart."""
+    """Two clusters of equal size are equally far from their common mean."""
     assert folded(tried("fea-gaussian", 0.5, 0)) < folded(tried("fea-gaussian", 0.25, 0)) - 0.2
 
 
@@ -78,7 +78,7 @@ def test_calibration_cuts_the_error(plain: str, alpha: float, beta: float, when:
     assert before > 0.08
 
 
-def test_calibrating_later_changes_no_ranking() -> None:
+def test_calibration_at_test_time_does_not_change_the_ranking() -> None:
     before, after = (tried(f"label-majority{when}", 0, 0.5).last("auc") for when in ("", "-te"))
     assert after == pytest.approx(before, abs=2e-3)
 

@@ -1,4 +1,4 @@
-"""Where the people of an experiment come from, and who of them is held out."""
+"""The people of an experiment: their source, and who is held out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINEAR = PreprocessingSettings(min_count=1, scaling="linear")
 
 
 def table(path: Path, rows: int = 200) -> Table:
-    """A number, a category that is new in each row, and a label."""
+    """A number, a category that is different in each row, and a label."""
     columns = {
         "who": [f"p{row}" for row in range(rows)],
         "age": list(range(rows)),
@@ -32,7 +32,7 @@ def table(path: Path, rows: int = 200) -> Table:
     return Table(path=path, id_column="who", label="late")
 
 
-def test_the_parts_are_all_people_and_none_twice() -> None:
+def test_the_parts_are_disjoint_and_complete() -> None:
     settings = PeopleSettings(generated=Generated(people=1000), split=HeldOut(test=0.2))
     people = load_people(settings)
     parts = (people.train, people.validation, people.test)
@@ -43,13 +43,13 @@ def test_the_parts_are_all_people_and_none_twice() -> None:
     assert not np.array_equal(people.test, load_people(other).test)
 
 
-def test_some_rows_of_a_table_can_be_taken(tmp_path: Path) -> None:
+def test_rows_of_a_table_can_be_sampled(tmp_path: Path) -> None:
     settings = PeopleSettings(table=table(tmp_path / "all.csv"), rows=100)
     people = load_people(settings)
     assert [len(part) for part in (people.train, people.validation, people.test)] == [80, 10, 10]
 
 
-def test_a_file_in_the_form_of_criteo_can_be_read(tmp_path: Path) -> None:
+def test_a_file_in_criteo_format_can_be_read(tmp_path: Path) -> None:
     data = click_data.generate(300, 1)
     path = tmp_path / "criteo.tsv"
     columns = {"label": pa.array(data.labels)} | dict(
@@ -77,7 +77,7 @@ def test_preprocessing_is_fitted_to_the_passive_party_s_own_rows(tmp_path: Path)
     assert np.array_equal(held_out.features.numeric, world.features.numeric[people.held_out])
 
 
-def test_the_active_party_can_have_columns_of_its_own(tmp_path: Path) -> None:
+def test_the_active_party_can_have_features(tmp_path: Path) -> None:
     settings = PeopleSettings(table=table(tmp_path / "all.csv"), active_columns=("town",))
     people = load_people(settings)
     world, held_out = people.worlds(people.train, people.train[:10], LINEAR)
@@ -88,7 +88,7 @@ def test_the_active_party_can_have_columns_of_its_own(tmp_path: Path) -> None:
     assert len(held_out.own_features) == len(people.held_out)
 
 
-def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_contents(tmp_path: Path) -> None:
     first, copy = (PeopleSettings(table=table(tmp_path / f"{name}.csv")) for name in ("a", "b"))
     assert first.digest() == copy.digest()
     changed = PeopleSettings(table=table(tmp_path / "c.csv", rows=201))
@@ -99,7 +99,7 @@ def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "data: give it one of `generated` and `table`"),
+        ({}, "data: set exactly one of `generated` and `table`"),
         ({"generated": Generated(), "active_columns": ("town",)}, "has no feature 'town'"),
         (
             {"generated": Generated(people=100), "split": HeldOut(test=0.01)},
@@ -107,12 +107,12 @@ def test_the_digest_is_that_of_the_contents(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_people_who_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         load_people(PeopleSettings(**settings))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = Table(path=tmp_path / "none.csv", id_column="who", label="late")
-    with pytest.raises(ConfigurationError, match=r"none\.csv.*mend data\.table\.path"):
+    with pytest.raises(ConfigurationError, match=r"none\.csv.*fix data\.table\.path"):
         PeopleSettings(table=missing).digest()

@@ -1,4 +1,4 @@
-"""Recipes: every table and figure of the paper, with conditions that trials can be made of."""
+"""Recipes: every table and figure of the paper, with valid conditions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from florist.experiments.recipes import (
 SMALL = SCALES["small"]
 
 
-def test_every_table_and_figure_that_measures_has_a_recipe() -> None:
+def test_every_table_and_figure_with_measurements_has_a_recipe() -> None:
     sources = {recipe.source for recipe in RECIPES.values()}
     assert len(sources) == len(RECIPES)
     assert {f"Table {number}" for number in (1, 2, 3, 5, 6, 7, 8)} < sources
@@ -41,7 +41,7 @@ def test_every_table_and_figure_that_measures_has_a_recipe() -> None:
     assert [panels.count(f"({panel})") for panel in "abcdefhij"] == [2] * 6 + [1] * 3
 
 
-def test_the_papers_figures_are_of_known_methods() -> None:
+def test_the_papers_numbers_belong_to_known_methods() -> None:
     for dataset in DATASETS:
         assert tuple(LABEL_ATTACKS[dataset]) == METHODS[Lacking.labels]
         assert tuple(FEATURE_ATTACKS[dataset]) == METHODS[Lacking.features]
@@ -53,8 +53,8 @@ def test_the_papers_figures_are_of_known_methods() -> None:
     assert known <= set(methods.METHODS.names)
 
 
-def test_figures_are_those_printed() -> None:
-    """A few, so that a slip of an editor shows."""
+def test_the_numbers_are_those_printed() -> None:
+    """A sample, to detect typing errors."""
     assert LABEL_ATTACKS["criteo"]["label-minority"] == 0.6511
     assert LABEL_ATTACKS["avazu"]["label-random-pos"] == 0.442587
     assert FEATURE_ATTACKS["criteo"]["fea-random"] == 0.982
@@ -66,14 +66,14 @@ def test_figures_are_those_printed() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_ratios_reach_from_end_to_end(scale: str) -> None:
+def test_ratios_span_the_whole_range(scale: str) -> None:
     ratios = SCALES[scale].ratios
     assert (ratios[0], ratios[-1]) == (0.05, 0.95)
     assert TABLE_RATIO in ratios
     assert set(ratios) <= set(RATIOS)
 
 
-def test_the_papers_scale_is_the_papers() -> None:
+def test_the_paper_scale_matches_the_paper() -> None:
     scale, setup = SCALES["paper"], paper_figures.SETUPS["criteo"]
     assert scale.ratios == RATIOS
     assert scale.samples == tuple(SAMPLES)
@@ -95,7 +95,7 @@ def test_who_lacks_what() -> None:
         )
 
 
-def test_recipes_share_what_they_need() -> None:
+def test_recipes_share_conditions() -> None:
     needed = {name: set(all_conditions([recipe], SMALL)) for name, recipe in RECIPES.items()}
     for dataset in DATASETS:
         for lacking in ("labels", "features"):
@@ -117,5 +117,5 @@ def test_recipes_are_chosen_by_name_in_the_papers_order() -> None:
     assert chosen([]) == list(RECIPES.values())
     names = ["avazu-samples", "criteo-labels"]
     assert [recipe.name for recipe in chosen(names)] == ["criteo-labels", "avazu-samples"]
-    with pytest.raises(ConfigurationError, match="no recipe is called 'criteo'; there are criteo-"):
+    with pytest.raises(ConfigurationError, match="recipe 'criteo' is unknown; known are: criteo-"):
         chosen(["criteo"])

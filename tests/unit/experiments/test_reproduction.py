@@ -51,7 +51,7 @@ def test_conditions_become_the_papers_trials() -> None:
     assert (four.agreement().labels.samples, four.epochs) == (4, 2)
 
 
-def test_attacks_are_made_on_what_the_tables_list() -> None:
+def test_attacks_are_made_where_the_tables_list_them() -> None:
     small, paper = SMALL, PAPER
     for condition in RECIPES["criteo-features-attacks"].conditions((), ()):
         assert audit_of(condition, small) is EVERY_ATTACK
@@ -68,7 +68,7 @@ def test_attacks_are_made_on_what_the_tables_list() -> None:
         assert audit_of(condition, paper) is None
 
 
-def test_data_are_named_by_their_data_set() -> None:
+def test_data_files_are_given_by_data_set() -> None:
     assert parse_files(["criteo=a=b.gz", "avazu=c"]) == {
         "criteo": Path("a=b.gz"),
         "avazu": Path("c"),
@@ -78,12 +78,12 @@ def test_data_are_named_by_their_data_set() -> None:
             parse_files([wrong])
 
 
-def test_people_are_the_files_or_made_up() -> None:
+def test_people_are_read_or_generated() -> None:
     given = people_of("avazu", PAPER, Path("train.gz"))
     assert given.table is not None
     assert (given.table.id_column, given.rows) == ("id", None)
-    made_up = [people_of(dataset, SMALL, None).generated for dataset in ("criteo", "avazu")]
-    assert made_up[0] != made_up[1]
+    generated = [people_of(dataset, SMALL, None).generated for dataset in ("criteo", "avazu")]
+    assert generated[0] != generated[1]
     with pytest.raises(ConfigurationError, match="--data criteo=FILE"):
         people_of("criteo", PAPER, None)
 

@@ -1,4 +1,4 @@
-"""Attacks on what really crosses the link, in runs whose weak spots are known."""
+"""Attacks on the recorded messages of runs with known weaknesses."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_every_uid_is_seen_in_every_epoch() -> None:
             assert np.array_equal(np.sort(ranks), np.arange(PEOPLE))
 
 
-def test_the_direction_of_gradients_gives_label_minority_away() -> None:
+def test_gradient_directions_reveal_label_minority() -> None:
     found = audited("label-minority").attack("gradient-direction")
     harmless = audited("default").attack("gradient-direction")
     assert found.folded_auc.value > 0.6
     assert found.folded_auc.low > harmless.folded_auc.high
 
 
-def test_stand_ins_drawn_anew_are_given_away_by_their_changes() -> None:
+def test_redrawn_stand_ins_are_revealed_by_their_changes() -> None:
     run, sticky = audited("re-drawn"), audited("default")
     assert run.attack("flips").folded_auc.value > sticky.attack("flips").folded_auc.high
     assert run.attack("embedding-drift").folded_auc.value > 0.9

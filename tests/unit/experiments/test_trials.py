@@ -57,14 +57,14 @@ def trial(method: str = "default", **changes: object) -> Trial:
 # --- methods ---
 
 
-def test_the_default_is_the_agreement_s_own() -> None:
+def test_the_default_uses_the_agreements_defaults() -> None:
     made = trial("default", epochs=2).agreement()
     given = {"epochs": 2, "batch_size": 128, "cut_width": 8, "checkpoint_every": 0}
     own = {"test_table": True, "micro_batch": 2048}
     assert made == TrainingAgreement.model_validate(given | own)
 
 
-def test_the_paper_s_methods_change_what_their_names_say() -> None:
+def test_the_papers_methods_change_what_their_names_say() -> None:
     minority = METHODS["label-minority-te"]
     assert minority.agreement == AS_IN_THE_PAPER | {
         "labels": {"strategy": "label-minority"},
@@ -93,7 +93,7 @@ def test_changes_are_merged_key_by_key() -> None:
         ({"labels": {"samples": 0}}, "labels.samples"),
     ],
 )
-def test_a_method_that_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_method_is_rejected(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Method(name="wrong", agreement=changes)
 
@@ -110,7 +110,7 @@ def test_the_passive_party_lacks_alpha_and_the_active_party_beta() -> None:
     assert np.isin(found.active, train).all()
 
 
-def test_whom_both_lack_is_absent_or_a_dummy() -> None:
+def test_people_lacked_by_both_are_absent_or_dummies() -> None:
     train = np.arange(2000)
     absent, dummies = (trial(lacked_by_both=what).holdings(train) for what in ("absent", "dummies"))
     assert np.array_equal(absent.active, dummies.active)
@@ -118,14 +118,14 @@ def test_whom_both_lack_is_absent_or_a_dummy() -> None:
     assert len(union) < 2000 == len(union) + dummies.dummies
 
 
-def test_baselines_have_everybody_or_the_shared() -> None:
+def test_baselines_have_everybody_or_the_shared_people() -> None:
     train = np.arange(2000)
     full, partial = (trial(name).holdings(train) for name in ("baseline-full", "baseline-partial"))
     assert len(full.active) == len(full.passive) == 2000
     assert np.array_equal(partial.active, trial().holdings(train).shared.passive)
 
 
-def test_dummies_are_nobody_s_and_known_to_the_active_party(people: People) -> None:
+def test_dummies_belong_to_nobody_and_are_known_to_the_active_party(people: People) -> None:
     how = trial("florist-paper", lacked_by_both="dummies")
     holdings = how.holdings(people.train)
     result = run_trial(people, how, audit=None)
@@ -138,7 +138,7 @@ def test_dummies_are_nobody_s_and_known_to_the_active_party(people: People) -> N
 # --- what is measured ---
 
 
-def test_a_trial_measures_quality_and_leaks(people: People) -> None:
+def test_a_trial_measures_utility_and_leakage(people: People) -> None:
     result = run_trial(people, trial("florist-paper", epochs=2), AUDIT)
     for part in ("validation", "test"):
         for metric in ("auc", "ace", "log_loss"):
@@ -168,7 +168,7 @@ def test_the_learned_attack_needs_a_shadow_run(people: People) -> None:
 
 
 def test_one_party_may_lack_nobody(people: People) -> None:
-    """Then the other has nothing to find out."""
+    """Then the other party has nothing to attack."""
     labels_only = run_trial(people, trial(alpha=0.0), AUDIT)
     assert labels_only.strongest("active") is None
     assert labels_only.strongest("passive") is not None
@@ -178,13 +178,13 @@ def test_one_party_may_lack_nobody(people: People) -> None:
     assert features_only.strongest("passive") is None
 
 
-def test_a_baseline_has_no_leaks(people: People) -> None:
+def test_a_baseline_is_not_attacked(people: People) -> None:
     result = run_trial(people, trial("baseline-partial"), AUDIT)
     assert result.sizes["active"] == result.sizes["shared"] == result.sizes["union"]
     assert {figure.metric for figure in result.figures} == {"auc", "ace", "log_loss"}
 
 
-def test_the_same_trial_gives_the_same_figures(people: People) -> None:
+def test_the_same_trial_gives_the_same_results(people: People) -> None:
     first, again = (run_trial(people, trial(), AUDIT) for _ in range(2))
     assert first.figures == again.figures
     assert first.losses == again.losses
@@ -198,7 +198,7 @@ def test_the_audit_does_not_change_the_training(people: People) -> None:
     assert watched.last("auc") == alone.last("auc")
 
 
-def test_the_digest_tells_trials_apart() -> None:
+def test_different_trials_have_different_digests() -> None:
     trials = [trial(), trial(seed=1), trial("florist-paper"), trial(alpha=0.6)]
     digests = {trial_digest("people", each, AUDIT) for each in trials}
     digests |= {trial_digest("others", trial(), AUDIT), trial_digest("people", trial(), None)}
@@ -256,7 +256,7 @@ def test_a_lost_link_raises_peer_lost(people: People) -> None:
         simulated(people, Wiring(connect=lambda: links))
 
 
-def test_the_truth_beside_the_views_is_who_holds_whom(people: People) -> None:
+def test_the_truth_of_the_views_matches_the_holdings(people: People) -> None:
     how = trial(lacked_by_both="dummies")
     holdings = how.holdings(people.train)
     world, _ = people.worlds(holdings.passive, holdings.active, how.preprocessing)
