@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation_data import EvaluationData
     from florist.common.evaluation.metric_estimates import Evaluation
+    from florist.common.observability.service_watch import ServiceWatch
     from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.settings.party_config import PartyConfig
-    from florist.common.stages.observe import ServiceWatch
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
     from florist.common.transport.channel import Channel, Link

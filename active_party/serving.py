@@ -12,11 +12,11 @@ from florist.active_party.batching import Batcher
 from florist.active_party.row_budget import RowBudget
 from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.observability.service_watch import UNWATCHED
 from florist.common.serving.served_table import load_served_table
 from florist.common.serving.serving_handshake import check_offers, make_offer, model_name
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
-from florist.common.stages.observe import NOBODY
 from florist.common.training.devices import pick_device, set_threads
 from florist.common.training.row_codec import RowCodec, all_finite
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.bundle.bundle import ActiveBundle
+    from florist.common.observability.service_watch import ServiceWatch
     from florist.common.serving.served_table import ServedTable
     from florist.common.settings.agreement import ServingAgreement
     from florist.common.settings.party_config import PartyConfig
     from florist.common.settings.serving import Serving
-    from florist.common.stages.observe import ServiceWatch
     from florist.common.transport.messages import Data, PredictionRequest, ServingOffer
 
 log = logging.getLogger("florist.serving")
@@ -48,7 +48,7 @@ class ModelPredictionHandler:
         agreement: ServingAgreement,
         settings: Serving,
         table: ServedTable | None = None,
-        watch: ServiceWatch = NOBODY,
+        watch: ServiceWatch = UNWATCHED,
     ) -> None:
         """Serve a model; `table` is given only if the active party has features of its own."""
         training = bundle.agreement.training
@@ -161,7 +161,7 @@ def _check_group_size(size: int, max_rows: int, per_minute: int) -> None:
 
 
 def make_service(
-    config: PartyConfig, *, plaintext: bool, watch: ServiceWatch = NOBODY
+    config: PartyConfig, *, plaintext: bool, watch: ServiceWatch = UNWATCHED
 ) -> PredictionServer:
     """Create the service; checks files, settings and certificates, but does not start it."""
     runs = RunDirectory(config.run_directory)
@@ -182,7 +182,7 @@ def make_service(
 
 
 def serve(
-    config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = NOBODY
+    config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = UNWATCHED
 ) -> None:
     """Serve predictions until the event is set or a signal arrives; then finish open requests."""
     set_threads(config.serving.threads)

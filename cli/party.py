@@ -11,7 +11,7 @@ import typer
 from florist.cli.console import LogFormat, log, report_error, set_up_output
 from florist.cli.version import VersionOption
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
-from florist.common.session.stage_state import StageChoice, StageOptions
+from florist.common.session.stage_state import STAGE_SUMMARIES, StageChoice, StageOptions
 
 if TYPE_CHECKING:
     from florist.common.core.progress import Progress
@@ -51,10 +51,10 @@ def party(
     stage: Annotated[
         StageChoice,
         typer.Option(
-            help="align: compute the private set union. train: train the model on the union. "
-            "evaluate: estimate the model's metrics without knowing who is shared. "
-            "all: these three, skipping finished stages. serve: serve predictions with the trained "
-            "model until stopped; the passive party offers an HTTP service to its own applications."
+            help="".join(f"{name}: {summary}. " for name, summary in STAGE_SUMMARIES.items())
+            + "all: these in their order, skipping finished stages. serve: serve predictions with "
+            "the trained model until stopped; the passive party offers an HTTP service to its own "
+            "applications."
         ),
     ] = "all",
     force: Annotated[

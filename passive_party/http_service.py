@@ -24,9 +24,9 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
 from florist.common.core.errors import ConfigurationError, FloristError, TransportError
+from florist.common.observability.service_watch import UNWATCHED
 from florist.common.serving.private_files import private_file
 from florist.common.settings.addresses import split_address
-from florist.common.stages.observe import NOBODY
 from florist.common.training.devices import set_threads
 from florist.common.transport.grpc_prediction_client import PeerBusy
 from florist.passive_party.http_connection import TimedConnection
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from florist.common.observability.service_watch import ServiceWatch
     from florist.common.settings.party_config import PartyConfig
     from florist.common.settings.serving import Http
-    from florist.common.stages.observe import ServiceWatch
 
 log = logging.getLogger("florist.serving")
 
@@ -63,7 +63,7 @@ class PredictionApi:
         client: PredictionClient,
         settings: Http,
         token: str,
-        watch: ServiceWatch = NOBODY,
+        watch: ServiceWatch = UNWATCHED,
     ) -> None:
         self._client = client
         self._watch = watch
@@ -218,7 +218,7 @@ def http_service(
     settings: Http,
     token: str,
     drain: float,
-    watch: ServiceWatch = NOBODY,
+    watch: ServiceWatch = UNWATCHED,
 ) -> Iterator[str]:
     """Serve in the background; yields `host:port`. On exit, open requests can finish.
 
@@ -262,7 +262,7 @@ def _listen(address: str) -> socket.socket:
 
 
 def serve(
-    config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = NOBODY
+    config: PartyConfig, until: Event, *, plaintext: bool, watch: ServiceWatch = UNWATCHED
 ) -> None:
     """Serve the party's own applications until the event is set or a signal arrives."""
     set_threads(config.serving.threads)

@@ -24,6 +24,13 @@ RESULT_FOLDERS: dict[StageName, str] = {
     "evaluate": "evaluation",
 }
 
+#: What each stage does, for the command's help.
+STAGE_SUMMARIES: dict[StageName, str] = {
+    "align": "compute the private set union",
+    "train": "train the model on the union",
+    "evaluate": "estimate the model's metrics without knowing who is shared",
+}
+
 #: In the order in which they run.
 STAGES: tuple[StageName, ...] = tuple(RESULT_FOLDERS)
 

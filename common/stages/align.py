@@ -55,7 +55,7 @@ class AlignStage(Stage[AlignInputs, Alignments]):
 
     @contextmanager
     def open_inputs(self) -> Iterator[AlignInputs]:
-        timer = StageTimer()
+        timer = StageTimer(self.clock)
         return_freed_memory()
         tables = _read_ids(self.config)
         timer.end("read")

@@ -1,18 +1,18 @@
-"""A run that can be watched, if `observability.address` says where."""
+"""Observing a run: the status page is served if `observability.address` is set."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from florist.common.core.errors import as_florist_error
 from florist.common.core.release import RELEASE
+from florist.common.observability.service_watch import UNWATCHED, ServiceWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Iterator, Sequence
 
     from florist.common.core.progress import Progress
     from florist.common.observability.status import Status
@@ -25,50 +25,31 @@ S = TypeVar("S", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceWatch:
-    """Where a service of predictions reports; by default to nobody."""
-
-    status: Status | None = None
-
-    def ready(self, peer_is_up: Callable[[], bool] | None = None) -> AbstractContextManager[None]:
-        """While requests are taken. `peer_is_up` may take a moment; it is asked now and then."""
-        return nullcontext() if self.status is None else self.status.serving(peer_is_up)
-
-    def served(self, rows: int) -> None:
-        """So many predictions were given."""
-        if self.status is not None:
-            self.status.count_rows(rows)
-
-
-NOBODY = ServiceWatch()
-
-
-@dataclass(frozen=True, slots=True)
 class Watch:
-    """A party's role and progress, watched or not, and where else its run reports."""
+    """The role and progress to run stages with, which report to the status if there is one."""
 
     role: Role
     progress: Progress
     status: Status | None = None
-    service: ServiceWatch = NOBODY
+    service: ServiceWatch = UNWATCHED
 
     def stages(self, plan: Sequence[S]) -> Iterable[S]:
-        """The same; each is under way until the next is asked for."""
+        """Yield the planned stages; each counts as running until the next is requested."""
         return plan if self.status is None else self.status.stages(plan)
 
 
 @contextmanager
 def observing(role: Role, config: PartyConfig, progress: Progress) -> Iterator[Watch]:
-    """Serve the status of the run inside, if the configuration says where.
+    """Serve the status while the context lasts, if the configuration has an address for it.
 
     Raises:
-        ConfigurationError: the address cannot be had.
+        ConfigurationError: the address is not available.
     """
     address = config.observability.address
     if address is None:
         yield Watch(role, progress)
         return
-    # A party that nobody watches does not load these.
+    # Not needed without a status page.
     from florist.common.observability.certificate import CertificateExpiry  # noqa: PLC0415
     from florist.common.observability.log_tail import LogTail  # noqa: PLC0415
     from florist.common.observability.server import status_server  # noqa: PLC0415

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.session.reconnect import run_with_peer
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageState
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from florist.common.core.clock import Clock
     from florist.common.core.progress import Progress
     from florist.common.session.session import Session
     from florist.common.session.stage_state import StageName, StageOptions
@@ -33,6 +35,7 @@ class StageContext:
     config: PartyConfig
     options: StageOptions
     progress: Progress
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def runs(self) -> RunDirectory:
@@ -50,6 +53,7 @@ class Stage(ABC, Generic[Inputs, Outcome]):
         self.config = context.config
         self.options = context.options
         self.progress = context.progress
+        self.clock = context.clock
         self.runs = context.runs
 
     @abstractmethod

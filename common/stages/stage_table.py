@@ -1,4 +1,4 @@
-"""The stages of a run in their order: what each is called, when it is needed, where its code is."""
+"""The stages of a run in their order: where the code of each is, and when it is needed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 class StageEntry:
     """One stage."""
 
-    #: One line for the command's help.
-    summary: str
     #: Where its class is, as `module:class`. Imported on first use: most stages load torch.
     import_path: str
     #: Whether a run of all stages includes it.
@@ -35,12 +33,9 @@ class StageEntry:
 
 
 STAGE_TABLE: dict[StageName, StageEntry] = {
-    "align": StageEntry(
-        "align the tables by a private set union", "florist.common.stages.align:AlignStage"
-    ),
-    "train": StageEntry("train the model on the union", "florist.common.stages.train:TrainStage"),
+    "align": StageEntry("florist.common.stages.align:AlignStage"),
+    "train": StageEntry("florist.common.stages.train:TrainStage"),
     "evaluate": StageEntry(
-        "estimate the model's quality without revealing who is shared",
         "florist.common.stages.evaluate:EvaluateStage",
         is_needed=lambda config: config.agreement.evaluation.table,
     ),

@@ -1,0 +1,36 @@
+"""Where a prediction service reports its state and its work."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from florist.common.observability.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceWatch:
+    """Reports a prediction service to the status; by default to none."""
+
+    status: Status | None = None
+
+    def ready(self, peer_is_up: Callable[[], bool] | None = None) -> AbstractContextManager[None]:
+        """Report the service as ready while the context lasts.
+
+        `peer_is_up` is called every few seconds; it may take a moment.
+        """
+        return nullcontext() if self.status is None else self.status.serving(peer_is_up)
+
+    def served(self, rows: int) -> None:
+        """Count predictions."""
+        if self.status is not None:
+            self.status.count_rows(rows)
+
+
+#: For a service without a status page.
+UNWATCHED = ServiceWatch()
