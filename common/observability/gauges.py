@@ -5,13 +5,16 @@ An update takes about a microsecond; everything slower is done by the reader.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from florist.common.core.clock import SYSTEM_CLOCK
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+    from florist.common.core.clock import Clock
 
 
 class Rate:
@@ -21,15 +24,15 @@ class Rate:
     WINDOW = 10.0
     SPACING = 0.5
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._lock = Lock()
         self._count = 0
-        self._points = deque([(clock(), 0)], maxlen=round(self.WINDOW / self.SPACING) + 1)
+        self._points = deque([(clock.now(), 0)], maxlen=round(self.WINDOW / self.SPACING) + 1)
 
     def add(self, amount: int) -> None:
         """Increase the count."""
-        now = self._clock()
+        now = self._clock.now()
         with self._lock:
             self._count += amount
             if now - self._points[-1][0] >= self.SPACING:
@@ -43,7 +46,7 @@ class Rate:
     def per_second(self) -> float:
         """Return the 10-second average; 0 right after the start."""
         with self._lock:
-            now, count, points = self._clock(), self._count, list(self._points)
+            now, count, points = self._clock.now(), self._count, list(self._points)
         old = [point for point in points if now - point[0] >= self.WINDOW]
         since, before = old[-1] if old else points[0]
         return (count - before) / (now - since) if now - since >= self.SPACING / 2 else 0.0
@@ -52,7 +55,7 @@ class Rate:
 class Stopwatch:
     """A context manager that measures the time during which at least one thread is inside."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._lock = Lock()
         self._inside = 0
@@ -62,20 +65,20 @@ class Stopwatch:
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._since = self._clock()
+                self._since = self._clock.now()
             self._inside += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                self._total += self._clock() - self._since
+                self._total += self._clock.now() - self._since
 
     @property
     def seconds(self) -> float:
         """The total so far, including the current time inside."""
         with self._lock:
-            return self._total + (self._clock() - self._since if self._inside else 0.0)
+            return self._total + (self._clock.now() - self._since if self._inside else 0.0)
 
 
 class Curve:

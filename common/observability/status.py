@@ -6,11 +6,11 @@ Safe to use from several threads.
 from __future__ import annotations
 
 import math
-import time
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.observability.gauges import Rate, Stopwatch
 from florist.common.observability.snapshot import Snapshot, StageFigures, StepFigures
 from florist.common.observability.training_watch import TrainingWatch
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from florist.common.audit.findings import AuditRecord
+    from florist.common.core.clock import Clock
     from florist.common.observability.log_tail import LogLine
     from florist.common.observability.snapshot import About, PartyState, PeerState, StagePhase
     from florist.common.training.loop import Run
@@ -36,14 +37,14 @@ class Status:
         *,
         certificate_days: Callable[[], float | None] = lambda: None,
         log: Callable[[], tuple[LogLine, ...]] = tuple,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.waits = Stopwatch(clock)
         self._about = about
         self._certificate_days = certificate_days
         self._log = log
         self._clock = clock
-        self._started = clock()
+        self._started = clock.now()
         self._lock = Lock()
         self._stages: dict[str, StagePhase] = {}
         self._rows: dict[str, Rate] = {}
@@ -154,7 +155,7 @@ class Status:
     def _set_peer(self, state: PeerState) -> None:
         with self._lock:
             if state != self._peer:
-                self._peer, self._peer_changed = state, self._clock()
+                self._peer, self._peer_changed = state, self._clock.now()
 
     # --- read by the status server ---
 
@@ -183,7 +184,7 @@ class Status:
         unready = self.unready()
         with self._training_lock:
             training = None if self._training is None else self._training.read()
-        now, days, log = self._clock(), self._certificate_days(), self._log()
+        now, days, log = self._clock.now(), self._certificate_days(), self._log()
         with self._lock:
             sent, received = self._sent, self._received
             if self._link is not None:
@@ -237,9 +238,7 @@ class Status:
 class StepWatch:
     """One step in progress; a `StepProgress`."""
 
-    def __init__(
-        self, title: str, count: Callable[[int], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, title: str, count: Callable[[int], None], clock: Clock) -> None:
         self._title = title
         self._count = count
         self._total = 0
@@ -263,7 +262,7 @@ class PeerCheck:
     #: Seconds for which an answer is reused.
     EVERY = 5.0
 
-    def __init__(self, ask: Callable[[], bool], clock: Callable[[], float]) -> None:
+    def __init__(self, ask: Callable[[], bool], clock: Clock) -> None:
         self._ask = ask
         self._clock = clock
         self._lock = Lock()
@@ -272,7 +271,7 @@ class PeerCheck:
 
     def __call__(self) -> bool:
         with self._lock:
-            if self._clock() - self._asked >= self.EVERY:
+            if self._clock.now() - self._asked >= self.EVERY:
                 self._answer = self._ask()
-                self._asked = self._clock()
+                self._asked = self._clock.now()
             return self._answer

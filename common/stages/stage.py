@@ -109,7 +109,9 @@ class Stage(ABC, Generic[Inputs, Outcome]):
                             (folder / "report.html").write_text(report, encoding="utf-8")
 
                 plaintext = self.options.plaintext
-                run_with_peer(self.role, self.config, state, work, plaintext=plaintext)
+                run_with_peer(
+                    self.role, self.config, state, work, plaintext=plaintext, clock=self.clock
+                )
                 self.clean_up(inputs)
             runs.drop_work(self.name)
         return runs.result(self.name)

@@ -1,3 +1,5 @@
+"""Rates, stopwatches and curves."""
+
 from __future__ import annotations
 
 from statistics import fmean
@@ -5,77 +7,70 @@ from statistics import fmean
 import pytest
 
 from florist.common.observability.gauges import Curve, Rate, Stopwatch
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import FakeClock
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
-def test_a_rate_is_that_of_the_last_seconds(clock: HandClock) -> None:
+def test_a_rate_is_averaged_over_the_last_seconds(clock: FakeClock) -> None:
     rate = Rate(clock)
     for per_second in (1000, 10):  # fast at first, then slow for longer than the window
         for _ in range(120):
-            clock.now += 0.1
+            clock.advance(0.1)
             rate.add(per_second // 10)
     assert rate.count == 12 * 1000 + 12 * 10
     assert rate.per_second() == pytest.approx(10, rel=0.1)
 
 
-def test_a_rate_falls_when_nothing_comes(clock: HandClock) -> None:
+def test_a_rate_falls_when_nothing_is_added(clock: FakeClock) -> None:
     rate = Rate(clock)
     for _ in range(100):
-        clock.now += 0.1
+        clock.advance(0.1)
         rate.add(10)
     before = rate.per_second()
-    clock.now += 20
+    clock.advance(20)
     assert before == pytest.approx(100, rel=0.1)
     assert rate.per_second() < before / 10
 
 
-def test_a_rate_is_nothing_at_first(clock: HandClock) -> None:
+def test_a_rate_is_zero_at_first(clock: FakeClock) -> None:
     rate = Rate(clock)
     rate.add(1_000_000)
     assert rate.per_second() == 0.0
 
 
-def test_a_stopwatch_counts_time_once_however_many_wait(clock: HandClock) -> None:
+def test_a_stopwatch_counts_overlapping_waits_once(clock: FakeClock) -> None:
     watch = Stopwatch(clock)
     with watch:
-        clock.now += 1
+        clock.advance(1)
         with watch:
-            clock.now += 2
-        clock.now += 3
-    clock.now += 10
+            clock.advance(2)
+        clock.advance(3)
+    clock.advance(10)
     assert watch.seconds == 6
 
 
-def test_a_stopwatch_grows_while_someone_waits(clock: HandClock) -> None:
+def test_a_stopwatch_includes_the_current_wait(clock: FakeClock) -> None:
     watch = Stopwatch(clock)
     with watch:
-        clock.now += 5
+        clock.advance(5)
         assert watch.seconds == 5
-        clock.now += 5
+        clock.advance(5)
         assert watch.seconds == 10
 
 
-def stretches(values: list[float], length: int) -> list[float]:
-    """The slow, obvious way."""
+def interval_means(values: list[float], length: int) -> list[float]:
+    """Compute the means in the obvious way."""
     whole = len(values) // length * length
     return [fmean(values[start : start + length]) for start in range(0, whole, length)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 255, 256, 257, 511, 513, 1000, 5000])
 @pytest.mark.parametrize("piece", [1, 7, 5000])
-def test_a_curve_holds_the_means_of_equal_stretches(count: int, piece: int) -> None:
+def test_a_curve_has_the_means_of_equal_intervals(count: int, piece: int) -> None:
     values = [float(number * number % 101) for number in range(count)]
     curve = Curve()
     for start in range(0, count, piece):
@@ -87,4 +82,4 @@ def test_a_curve_holds_the_means_of_equal_stretches(count: int, piece: int) -> N
         assert len(points) >= min(count, Curve.MAX_POINTS // 2)
         length = points[0][0]
         assert [end for end, _ in points] == [length * (n + 1) for n in range(len(points))]
-        assert [mean for _, mean in points] == pytest.approx(stretches(values, length))
+        assert [mean for _, mean in points] == pytest.approx(interval_means(values, length))

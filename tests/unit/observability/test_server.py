@@ -44,7 +44,7 @@ def test_health_and_readiness(address: str, status: Status) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_is_locked_down(address: str, path: str) -> None:
+def test_every_reply_has_security_headers(address: str, path: str) -> None:
     headers = get(address, path).headers
     policy = headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; ")
@@ -54,7 +54,7 @@ def test_every_answer_is_locked_down(address: str, path: str) -> None:
     assert headers["Server"] == "florist"
 
 
-def test_only_get_and_only_these_paths(address: str) -> None:
+def test_other_methods_and_paths_are_refused(address: str) -> None:
     assert get(address, "/elsewhere").code == 404
     assert get(address, "/../../etc/passwd").code == 404
     assert get(address, "/healthz?verbose=1").code == 200
@@ -62,7 +62,7 @@ def test_only_get_and_only_these_paths(address: str) -> None:
         assert get(address, "/healthz", method).code == 501
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(address: str) -> None:
+def test_the_page_loads_no_external_resource(address: str) -> None:
     page, script, style = (get(address, path).text for path in PATHS[:3])
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page + script + style)
     assert "style=" not in page
@@ -77,7 +77,7 @@ def test_names_are_escaped() -> None:
         assert parsed(get(address, "/metrics").text)
 
 
-def test_a_foreign_name_that_points_here_is_refused(address: str) -> None:
+def test_other_host_names_are_refused_on_loopback(address: str) -> None:
     port = address.rpartition(":")[2]
     for good in (address, f"localhost:{port}", "localhost"):
         assert get(address, "/healthz", headers={"Host": good}).code == 200
@@ -85,7 +85,7 @@ def test_a_foreign_name_that_points_here_is_refused(address: str) -> None:
         assert get(address, "/status.json", headers={"Host": bad}).code == 421
 
 
-def test_a_service_for_other_machines_has_any_name(status: Status) -> None:
+def test_any_host_name_is_accepted_on_other_addresses(status: Status) -> None:
     port = free_port()
     with status_server(f"0.0.0.0:{port}", status):
         reply = get(f"127.0.0.1:{port}", "/healthz", headers={"Host": "active:9631"})
@@ -102,18 +102,18 @@ def test_a_port_in_use_is_an_error_that_names_the_key(address: str, status: Stat
         pass
 
 
-def test_clients_that_hang_keep_nobody_out(address: str) -> None:
+def test_clients_that_hang_do_not_block_others(address: str) -> None:
     host, _, port = address.rpartition(":")
     with ExitStack() as stack:
         for _ in range(3 * MAX_CONNECTIONS):
             hung = stack.enter_context(socket.create_connection((host, int(port))))
             hung.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
-        began = time.monotonic()
+        started = time.monotonic()
         assert get(address, "/healthz").code == 200
-        assert time.monotonic() - began < 4  # before any of them times out
+        assert time.monotonic() - started < 4  # before any of them times out
 
 
-def test_garbage_is_refused_and_the_service_stays(address: str) -> None:
+def test_garbage_is_refused_and_the_server_stays_up(address: str) -> None:
     host, _, port = address.rpartition(":")
     for garbage in (b"\x00\xff" * 100 + b"\r\n\r\n", b"GET " + b"/" * 70_000, b"\r\n" * 1000):
         with socket.create_connection((host, int(port)), timeout=10) as client:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Moment:
-    """A clock, and what is expected of the status."""
+class Checked:
+    """A status, and what is expected of it."""
 
     status: Status = field(default_factory=lambda: Status(ABOUT))
 
@@ -38,36 +38,36 @@ class Moment:
         assert (self.status.unready() is None) is ready
 
 
-def test_a_run_from_its_start_to_its_end() -> None:
-    moment = Moment()
-    status = moment.status
-    moment.check("preparing", "idle", ready=False)
+def test_a_run_from_start_to_end() -> None:
+    checked = Checked()
+    status = checked.status
+    checked.check("preparing", "idle", ready=False)
     for stage in status.stages(["align", "train"]):
         with status.awaiting_peer():
-            moment.check("waiting", "awaited", ready=False)
+            checked.check("waiting", "awaited", ready=False)
         with status.connected(linked_pair()[0]):
-            moment.check("running", "up", ready=True)
+            checked.check("running", "up", ready=True)
             states = [each.state for each in status.snapshot().stages]
             assert states == (["running", "pending"] if stage == "align" else ["done", "running"])
-    moment.check("finished", "idle", ready=False)
+    checked.check("finished", "idle", ready=False)
     assert status.failure is None
 
 
-def test_a_lost_peer_is_seen_at_once_and_counted_when_it_is_back() -> None:
-    moment = Moment()
-    status = moment.status
+def test_a_lost_peer_is_reported_at_once_and_its_return_counted() -> None:
+    checked = Checked()
+    status = checked.status
     next(iter(status.stages(["train"])))
     for lost in range(3):
         link, _ = linked_pair()
         with status.connected(link):
-            moment.check("running", "up", ready=True)
+            checked.check("running", "up", ready=True)
             assert status.snapshot().reconnects == lost
             link.fail(PeerLost("gone"))
-            moment.check("waiting", "lost", ready=False)
-        moment.check("waiting", "lost", ready=False)
+            checked.check("waiting", "lost", ready=False)
+        checked.check("waiting", "lost", ready=False)
 
 
-def test_a_peer_that_only_checks_is_no_reconnection() -> None:
+def test_a_peer_that_only_runs_preflight_is_not_a_reconnection() -> None:
     status = Status(ABOUT)
     next(iter(status.stages(["train"])))
     for _ in range(2):
@@ -76,7 +76,7 @@ def test_a_peer_that_only_checks_is_no_reconnection() -> None:
     assert status.snapshot().reconnects == 0
 
 
-def test_traffic_adds_up_over_links() -> None:
+def test_traffic_is_summed_over_links() -> None:
     status = Status(ABOUT)
     for total in (10, 20):
         link, _ = linked_pair()
@@ -87,7 +87,7 @@ def test_traffic_adds_up_over_links() -> None:
             assert (now.sent, now.received) == (total, total // 10)
 
 
-def test_a_failure_is_told() -> None:
+def test_a_failure_is_reported() -> None:
     status = Status(ABOUT)
     next(iter(status.stages(["align", "train"])))
     status.fail("data.train: gone")
@@ -117,16 +117,16 @@ def test_steps_and_rows_from_several_threads() -> None:
     assert status.snapshot().stages[0].rows == 24_000
 
 
-def test_serving_is_ready_while_the_peer_is() -> None:
-    moment = Moment()
-    status = moment.status
+def test_a_service_is_ready_while_its_peer_is_up() -> None:
+    checked = Checked()
+    status = checked.status
     next(iter(status.stages(["serve"])))
     answers = iter([True])
-    with status.serving(lambda: next(answers)):  # the peer is not asked at every look
-        moment.check("serving", "up", ready=True)
-        moment.check("serving", "up", ready=True)
+    with status.serving(lambda: next(answers)):  # the peer is not asked for every snapshot
+        checked.check("serving", "up", ready=True)
+        checked.check("serving", "up", ready=True)
     with status.serving(None):
-        moment.check("serving", "unknown", ready=True)
+        checked.check("serving", "unknown", ready=True)
         status.count_rows(7)
     assert status.snapshot().stages[0].rows == 7
 
@@ -158,7 +158,7 @@ def test_training_is_read_from_the_run() -> None:
     assert training.tests[0].step == 10
 
 
-def test_a_passive_party_has_the_losses_of_epochs() -> None:
+def test_a_passive_party_reports_the_loss_of_each_epoch() -> None:
     status = Status(ABOUT)
     run = make_run()
     status.train(run)
@@ -172,7 +172,7 @@ def found(attack: str, auc: float) -> Finding:
     return Finding(attack, IntervalEstimate(auc, auc - 0.01, auc + 0.01), None)
 
 
-def test_the_self_audit_is_that_of_its_record() -> None:
+def test_the_self_audit_is_read_from_its_record() -> None:
     record = AuditRecord("active", AuditSettings(warn_above=0.6), 100)
     status = Status(ABOUT)
     status.train(make_run(), record)
@@ -181,7 +181,7 @@ def test_the_self_audit_is_that_of_its_record() -> None:
     assert training.audit is None
     record.audits.append(Figures(100, "batches", (found("spectral", 0.7),)))
     record.audits.append(Figures(200, "batches", (found("spectral", 0.52), found("flips", 0.55))))
-    record.audits.append(Figures(300, "batches", ()))  # too few to judge by
+    record.audits.append(Figures(300, "batches", ()))  # too few rows for a verdict
     for _ in range(2):
         training = status.snapshot().training
         assert training is not None
@@ -191,7 +191,7 @@ def test_the_self_audit_is_that_of_its_record() -> None:
         assert (training.audit.step, training.audit.audits) == (200, 3)
 
 
-def test_a_snapshot_is_json_whatever_the_numbers() -> None:
+def test_json_has_null_for_numbers_that_are_not_finite() -> None:
     status = Status(ABOUT, certificate_days=lambda: math.inf)
     run = make_run()
     run.history.losses += [math.nan, 0.5]
@@ -202,7 +202,7 @@ def test_a_snapshot_is_json_whatever_the_numbers() -> None:
     assert facts["training"]["losses"] == [[1, None], [2, 0.5]]
 
 
-def test_the_last_log_lines_are_kept_short() -> None:
+def test_the_last_log_lines_are_kept_and_shortened() -> None:
     tail, log = LogTail(), logging.getLogger("florist.test-tail")
     log.setLevel(logging.DEBUG)
     with tail.on(log):
@@ -210,7 +210,7 @@ def test_the_last_log_lines_are_kept_short() -> None:
         for number in range(LINES + 5):
             log.info("line %d", number)
         log.warning("long %s", "x" * 10_000)
-    log.warning("not heard")
+    log.warning("not recorded")
     lines = tail.lines()
     assert len(lines) == LINES
     assert lines[0].text == "line 6"

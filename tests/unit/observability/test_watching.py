@@ -1,22 +1,22 @@
-"""What is watched behaves as if nobody watched."""
+"""Observed progress, roles and channels behave as if they were not observed."""
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
-from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from florist.active_party.role import ACTIVE
-from florist.common.core.errors import PeerLost, TransportError
+from florist.common.core.errors import ChannelEnded, TransportError
 from florist.common.core.progress import NoProgress
 from florist.common.observability.status import Status
 from florist.common.stages.role import ForwardingRole
 from florist.common.stages.watched_role import TimedChannel, WatchedProgress, WatchedRole
+from florist.common.transport.forwarding import ForwardingChannel
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Control, Goodbye
+from tests.support.clocks import FakeClock
 from tests.support.observability import ABOUT
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from florist.common.stages.role import Role
-    from florist.common.transport.channel import Link
+    from florist.common.transport.channel import Channel, Link, M
 
 
-#: Arguments, which are handed on as they are.
+#: Arguments that are passed on unchanged.
 HOW: tuple[Any, ...] = ("config", True, 5.0)
 
 
@@ -42,22 +42,35 @@ class Connecting(ForwardingRole):
         return self._connect(*how)
 
 
+class SlowChannel(ForwardingChannel):
+    """Takes three seconds for each message."""
+
+    def __init__(self, inner: Channel, clock: FakeClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    def receive(self, expected: type[M], timeout: float | None = None) -> M:
+        self._clock.advance(3)
+        return super().receive(expected, timeout)
+
+
 def test_waiting_for_a_message_is_timed_and_working_is_not() -> None:
-    status = Status(ABOUT)
+    clock = FakeClock()
+    status = Status(ABOUT, clock=clock)
     ours, theirs = linked_pair()
-    near, far = TimedChannel(ours.channel("c"), status.waits), theirs.channel("c")
-    time.sleep(0.2)
-    Timer(0.3, far.send, [Goodbye()]).start()
-    assert near.receive(Control) == Goodbye()
-    assert near.name == "c"
-    assert 0.25 < status.waits.seconds < 5
-    before = status.waits.seconds
-    with pytest.raises(PeerLost):
-        near.receive(Control, timeout=0.1)
-    assert status.waits.seconds > before
+    channel = TimedChannel(SlowChannel(ours.channel("c"), clock), status.waits)
+    theirs.channel("c").send(Goodbye())
+    clock.advance(2)
+    assert channel.receive(Control) == Goodbye()
+    assert channel.name == "c"
+    assert status.waits.seconds == 3
+    theirs.close()
+    with pytest.raises(ChannelEnded):
+        channel.receive(Control)
+    assert status.waits.seconds == 6
 
 
-def test_progress_goes_to_both() -> None:
+def test_progress_is_forwarded_and_recorded() -> None:
     status, seen = Status(ABOUT), []
 
     class Inner(NoProgress):
@@ -76,7 +89,7 @@ def test_progress_goes_to_both() -> None:
     assert (figures.title, figures.done, figures.total) == ("hashing", 4, 9)
 
 
-def test_the_peer_is_awaited_then_up_then_gone() -> None:
+def test_the_peer_is_awaited_then_up_then_idle() -> None:
     status = Status(ABOUT)
     seen: list[object] = []
 
@@ -92,7 +105,7 @@ def test_the_peer_is_awaited_then_up_then_gone() -> None:
     assert status.snapshot().peer == "idle"
 
 
-def test_a_peer_that_never_comes_is_not_up() -> None:
+def test_a_peer_that_never_connects_is_not_up() -> None:
     status = Status(ABOUT)
 
     @contextmanager
