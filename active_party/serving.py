@@ -117,7 +117,7 @@ class ModelPredictionHandler:
         return rows
 
     def _own_rows(self, group: int | None, rows: int) -> tuple[Tensor, ...]:
-        """This party's rows for the UIDs of a group; empty if the model needs none."""
+        """Return this party's rows for the UIDs of a group; empty if the model needs none."""
         if self._table is None:
             if group is not None:
                 raise RequestRefused(

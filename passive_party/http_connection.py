@@ -48,5 +48,5 @@ class TimedConnection(H11Protocol):
 
 
 def _is_being_served(request: RequestResponseCycle | None) -> bool:
-    """Whether a response is under way; uvicorn's `cycle` is None before the first request."""
+    """Return whether a response is in progress; `cycle` is None before the first request."""
     return request is not None and not request.response_complete

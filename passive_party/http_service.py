@@ -74,7 +74,7 @@ class PredictionApi:
         )
 
     def app(self) -> Starlette:
-        """The ASGI application."""
+        """Return the ASGI application."""
         return Starlette(
             routes=[
                 Route("/", self.page),
@@ -140,7 +140,7 @@ class PredictionApi:
         return bytes(body)
 
     def _parse(self, body: bytes) -> list[object]:
-        """The rows or IDs in the body; not checked yet."""
+        """Return the rows or IDs in the body; not checked yet."""
         try:
             content: object = json.loads(body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):

@@ -47,7 +47,7 @@ class ApiSchema:
 
 
 def describe(schema: ApiSchema) -> OpenApi:
-    """The OpenAPI description."""
+    """Return the OpenAPI description."""
     errors: OpenApi = {
         str(status): _response(meaning, _reference("Error")) for status, meaning in ERRORS.items()
     }
@@ -164,7 +164,7 @@ def _entry(columns: FeatureColumns | None) -> OpenApi:
 
 
 def page(schema: ApiSchema, address: str) -> str:
-    """The documentation page: a single HTML file without external resources."""
+    """Return the documentation page: a single HTML file without external resources."""
     example = {schema.key: [_example(schema.columns)]}
     call = (
         f"curl http://{address}/predict \\\n"

@@ -156,7 +156,7 @@ class _FilePredictor:
             )
 
     def identity(self) -> dict[str, object]:
-        """Identifies the input and the model; a run is resumed only with the same ones."""
+        """Return what identifies input and model; only a run with the same ones is resumed."""
         stamps = self._files.stamp()
         return {
             "input": str(self._files.path.absolute()),

@@ -56,7 +56,7 @@ class PredictionsById:
         return self._table.groups.size
 
     def ranks(self, ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """The ranks in the union of people in our table.
+        """Return the ranks in the union of people in our table.
 
         Raises:
             BadRow: names the IDs that are not in the table.
@@ -72,7 +72,7 @@ class PredictionsById:
         return self._table.rank_of_row[rows]
 
     def _rows(self, ids: IdColumn) -> npt.NDArray[np.int64]:
-        """The row of each ID; -1 if there is none."""
+        """Return the row of each ID; -1 if there is none."""
         digests = quick_digests(ids)
         first = np.searchsorted(self._digests, digests, "left").tolist()
         last = np.searchsorted(self._digests, digests, "right").tolist()
@@ -94,14 +94,14 @@ class PredictionsById:
         )
 
     def missing_groups(self, ranks: npt.NDArray[np.int64]) -> list[int]:
-        """The groups of these people whose predictions are not cached, without duplicates."""
+        """Return the groups of these people that are not cached yet, without duplicates."""
         groups, _ = self._table.groups.find(ranks)
         wanted = np.unique(groups)
         missing: list[int] = wanted[~self._is_cached[wanted]].tolist()
         return missing
 
     def embeddings(self, group: int) -> Tensor:
-        """The embeddings of all UIDs of the group; the same at every call."""
+        """Return the embeddings of all UIDs of the group; the same at every call."""
         features = self._table.features.take(self._table.rows(group))
         with torch.inference_mode():
             return self._noise(self._bundle.embed(features).cpu(), group)
@@ -112,6 +112,6 @@ class PredictionsById:
         self._is_cached[group] = True
 
     def cached(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """The cached predictions of these people in their order, one value per class."""
+        """Return the cached predictions of these people in their order, one value per class."""
         groups, indices = self._table.groups.find(ranks)
         return self._predictions[groups, indices].ravel()

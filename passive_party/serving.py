@@ -148,7 +148,7 @@ class PredictionClient:
         return self._classes
 
     def is_ready(self) -> bool:
-        """Whether the peer is serving predictions."""
+        """Return whether the peer is serving predictions."""
         return self._connection.is_ready(_READY_TIMEOUT)
 
     def predict(self, rows: Sequence[Mapping[str, object]] | pa.Table) -> Probabilities:
@@ -290,7 +290,7 @@ class PredictionClient:
 
 
 def _served_union(config: PartyConfig, runs: RunDirectory, bundle: PassiveBundle) -> bytes:
-    """The digest of the union of the served table, which is needed if the peer has features."""
+    """Return the digest of the served table's union, needed if the peer has features."""
     if config.agreement.serving.table == "train":
         return bytes.fromhex(bundle.union_sha256)
     return bytes.fromhex(runs.load_alignment("test").summary.union_sha256)

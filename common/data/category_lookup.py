@@ -32,7 +32,7 @@ class CategoryLookup:
         self._colliding = self._find_collisions()
 
     def __call__(self, values: pa.ChunkedArray) -> npt.NDArray[np.int32]:
-        """The index of each value."""
+        """Return the index of each value."""
         encoded = values.combine_chunks().dictionary_encode()
         found: npt.NDArray[np.int32] = self._indices(encoded.dictionary)[encoded.indices.to_numpy()]
         return found
@@ -53,7 +53,7 @@ class CategoryLookup:
         return indices
 
     def _find_collisions(self) -> dict[str, int]:
-        """The indices of categories that share their digest with another; almost always none."""
+        """Return the indices of categories with the same digest as another; almost always none."""
         same = np.flatnonzero(self._sorted_digests[1:] == self._sorted_digests[:-1])
         colliding = self._order[np.union1d(same, same + 1)]
         return {self._known[category].as_py(): category + 1 for category in colliding.tolist()}

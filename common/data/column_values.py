@@ -85,7 +85,7 @@ def parse_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Whether columns of this type hold numbers."""
+    """Return whether columns of this type hold numbers."""
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 

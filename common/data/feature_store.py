@@ -48,7 +48,7 @@ class FeatureStore:
         size = encoded_bytes(scan.rows, sum(sizes))
         if size <= self.memory:
             self.memory -= size
-            return in_memory(scan)
+            return encode_in_memory(scan)
         self.storage.require_space(size)
         log.info("%s: storing %.1f GB of features on disk", scan.source, size / 1e9)
         return self._in_files(scan.encoded(), scan.rows, *sizes)
@@ -88,7 +88,7 @@ class MappedFeatures(Features):
         return taken
 
 
-def in_memory(scan: TableScan) -> Features:
+def encode_in_memory(scan: TableScan) -> Features:
     """Encode the features of a table in memory, regardless of their size.
 
     Raises:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def encoded_bytes(rows: int, columns: int) -> int:
-    """The memory that features take, in bytes."""
+    """Return the memory that features take, in bytes."""
     return 4 * rows * columns
 
 
@@ -41,7 +41,7 @@ class Features:
         return f"Features({len(self)} rows, {numeric} numeric, {categorical} categorical)"
 
     def slice(self, start: int, stop: int) -> Features:
-        """A view of the rows from `start` to `stop`."""
+        """Return a view of the rows from `start` to `stop`."""
         return Features(self.numeric[start:stop], self.categories[start:stop])
 
     def take(self, rows: npt.NDArray[np.int64]) -> Features:

@@ -119,7 +119,7 @@ class IdCheck:
         return IdSummary(self.count, self._fingerprint.hexdigest())
 
     def _in_order(self) -> Iterator[npt.NDArray[np.uint64]]:
-        """The sorted digests, in blocks."""
+        """Yield the sorted digests, in blocks."""
         if self._sorter:
             for block in self._sorter.blocks():
                 yield np.ascontiguousarray(block).view(">u8")[:, 0].astype(np.uint64)
@@ -131,7 +131,7 @@ class IdCheck:
 
 
 def _repeated(blocks: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-    """The numbers that occur more than once in a sorted stream; only the first ones if many do."""
+    """Return the numbers that occur repeatedly in a sorted stream; only the first ones if many do."""
     found = last = np.empty(0, np.uint64)
     for block in blocks:
         joined = np.concatenate([last, block])
@@ -164,7 +164,7 @@ def _refuse_repeated(
 
 
 def _texts(ids: IdColumn) -> pa.LargeStringArray:
-    """The result of `IdColumn.take` as text."""
+    """Return the result of `IdColumn.take` as text."""
     buffers = pa.py_buffer(ids.offsets), pa.py_buffer(ids.data)
     return pa.LargeStringArray.from_buffers(len(ids), *buffers)
 
@@ -184,14 +184,14 @@ class Fingerprint:
         self._bytes.update(np.ascontiguousarray(ids.data[ids.offsets[0] : ids.offsets[-1]]).data)
 
     def hexdigest(self) -> str:
-        """The fingerprint of all IDs so far: equal only for equal columns."""
+        """Return the fingerprint of all IDs so far: equal only for equal columns."""
         whole = sha256(b"florist/ids/2" + self.count.to_bytes(8, "little"))
         whole.update(self._lengths.digest() + self._bytes.digest())
         return whole.hexdigest()
 
 
 def fingerprint(ids: IdColumn) -> str:
-    """The fingerprint (hexadecimal) of a whole column."""
+    """Return the fingerprint (hexadecimal) of a whole column."""
     whole = Fingerprint()
     whole.add(ids)
     return whole.hexdigest()

@@ -92,7 +92,7 @@ class LabelReader:
         self._rows.append(numbers[pc.index_in(texts, value_set=distinct).to_numpy()])
 
     def labels(self, classes: int = 2, *, names: tuple[str, ...] | None = None) -> Labels:
-        """The labels of all rows, at least one.
+        """Return the labels of all rows, at least one.
 
         Raises:
             ConfigurationError: as `read_labels`.
@@ -115,7 +115,7 @@ class LabelReader:
 def _numbered(
     texts: Sequence[str], classes: int, names: tuple[str, ...] | None, where: str
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """The class of each text, and the names of all classes."""
+    """Return the class of each text, and the names of all classes."""
     digits = tuple(map(str, range(classes)))
     found = [_as_boolean(text) if classes == 2 else _as_integer(text) for text in texts]
     numbers = [number for number in found if number is not None]

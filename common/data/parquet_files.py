@@ -18,7 +18,7 @@ _BUFFER_BYTES = 1 << 18
 
 
 def parquet_schema(path: Path) -> pa.Schema:
-    """The column names and types.
+    """Return the column names and types.
 
     Raises:
         ConfigurationError: the file cannot be read.

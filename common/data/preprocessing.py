@@ -95,7 +95,7 @@ class Vocabulary:
         return len(self.categories) + 1
 
     def indices(self, values: pa.ChunkedArray) -> npt.NDArray[np.int32]:
-        """The index of each value."""
+        """Return the index of each value."""
         found = pc.index_in(values, value_set=self.categories)
         indices: npt.NDArray[np.int32] = pc.fill_null(found, -1).to_numpy() + np.int32(1)
         return indices
@@ -239,7 +239,7 @@ class Preprocessing:
 
 
 def on_scale(raw: RawTable, column: str, scaling: Scaling) -> npt.NDArray[np.float64]:
-    """The values of a numeric column on the configured scale; 0 where missing."""
+    """Return the values of a numeric column on the configured scale; 0 where missing."""
     # A copy, because Arrow's memory is immutable.
     values: npt.NDArray[np.float64] = np.array(raw.columns.column(column).to_numpy())
     values[np.isnan(values)] = 0

@@ -61,7 +61,7 @@ class PreprocessingFitter:
             self._counts.pop(column, None)
 
     def preprocessing(self, features: FeatureColumns) -> Preprocessing:
-        """The preprocessing of these columns, fitted to all rows so far."""
+        """Return the preprocessing of these columns, fitted to all rows so far."""
         # Adding 0 turns -0 into 0.
         ranges = [
             NumberRange(column=column, minimum=minimum + 0.0, maximum=maximum + 0.0)
@@ -91,7 +91,7 @@ class _CategoryCounts:
             self._pending = []
 
     def total(self) -> pa.StructArray:
-        """The distinct `values` and their `counts`."""
+        """Return the distinct `values` and their `counts`."""
         parts = [*([] if self._sums is None else [self._sums]), *self._pending]
         if len(parts) == 1:
             return parts[0]

@@ -110,7 +110,7 @@ def scan_table(
 
 
 def _fitted(fitter: PreprocessingFitter, reader: TableReader) -> Preprocessing:
-    """The preprocessing for all rows, after the first pass."""
+    """Return the preprocessing for all rows, after the first pass."""
     if late := reader.found_late:
         fitter.forget(late)
         for features in reader.reread(FeatureColumns((), late)):

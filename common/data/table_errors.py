@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 def unreadable(path: Path, problem: object) -> ConfigurationError:
-    """A file that cannot be read; `problem` is the error of the operating system or of Arrow."""
+    """Make the error for an unreadable file; `problem` is the error of the system or of Arrow."""
     return ConfigurationError(
         f"{path}: cannot be read: {quoted(str(problem), 200)}; check its format and write it again"
     )
 
 
 def no_rows(path: Path) -> ConfigurationError:
-    """A table without rows."""
+    """Make the error for a table without rows."""
     return ConfigurationError(f"{path}: has no rows; a table needs at least one")
 
 
 def changed(source: object) -> ConfigurationError:
-    """A table that was modified between two passes over it."""
+    """Make the error for a table that was modified between two passes over it."""
     return ConfigurationError(
         f"{source}: was modified while it was being read; run again, and do not modify the table "
         "during a run"

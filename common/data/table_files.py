@@ -67,9 +67,9 @@ class TableFiles:
         return self._batches(names, rows, skip)
 
     def stamp(self) -> tuple[Stamp, ...]:
-        """The state of each file on disk: differs once a file was modified, replaced or added.
+        """Return the state of the files, which differs once one was modified, replaced or added.
 
-        It is empty if a file cannot be accessed.
+        The result is empty if a file cannot be accessed.
         """
         try:
             return tuple(Stamp.of(file) for file in _files_of(self.path))
@@ -97,7 +97,7 @@ class TableFiles:
             yield pa.concat_tables(pending), fraction
 
     def _parts(self, names: Sequence[str], rows: int) -> Iterator[tuple[pa.Table, float]]:
-        """The rows of all files, in parts of any size."""
+        """Yield the rows of all files, in parts of any size."""
         sizes = [_size(file) for file in self.files]
         total, before = sum(sizes), 0
         for file, size in zip(self.files, sizes, strict=True):
@@ -138,7 +138,7 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, file: Path) -> Self:
-        """The stamp of a file now."""
+        """Return the current stamp of a file."""
         status = file.stat()
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -188,7 +188,7 @@ def _is_text(file: Path) -> bool:
 
 
 def _files_of(path: Path) -> tuple[Path, ...]:
-    """The file, or the non-empty files of the folder; at least one."""
+    """Return the file, or the non-empty files of the folder; at least one."""
     try:
         if not path.is_dir():
             if _is_empty(path):

@@ -97,7 +97,7 @@ class IdReader:
         return self._check.finish(where, self.read)
 
     def column(self) -> IdColumn | None:
-        """The added IDs, which it no longer holds afterwards; None if they were not kept."""
+        """Return the added IDs, which it no longer holds afterwards; None if they were not kept."""
         return None if self._kept is None else IdColumn.joined(self._kept)
 
     def read(self, rows: int = _ROWS) -> Iterator[IdColumn]:
@@ -166,7 +166,7 @@ class TableIds:
 
 
 def id_column_name(table: Table) -> str | None:
-    """The name of the ID column; None if the row numbers are the IDs."""
+    """Return the name of the ID column; None if the row numbers are the IDs."""
     is_numbered = table.format != "plain" and table.id_column == ROW_NUMBER
     return None if is_numbered else table.id_column
 

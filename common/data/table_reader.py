@@ -206,7 +206,7 @@ def read_whole_table(
 def _feature_candidates(
     files: TableFiles, numeric: Columns, categorical: Columns, others: list[str]
 ) -> list[str]:
-    """The columns that are features, or may turn out to be."""
+    """Return the columns that are features, or may turn out to be."""
     if numeric != "auto" and categorical != "auto":
         return [*numeric, *categorical]
     if "" in files.names:

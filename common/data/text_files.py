@@ -33,7 +33,7 @@ class TextLayout:
 
 
 def text_column_names(path: Path, layout: TextLayout) -> list[str]:
-    """The column names of a file.
+    """Return the column names of a file.
 
     Raises:
         ConfigurationError: the file cannot be read.

@@ -61,7 +61,7 @@ class HidingGroups:
         return f"HidingGroups({len(self)} of {self.size})"
 
     def members(self, group: int) -> npt.NDArray[np.int64]:
-        """The ranks in a group, in the order in which their rows are sent."""
+        """Return the ranks in a group, in the order in which their rows are sent."""
         if not 0 <= group < len(self):
             raise IndexError(f"no group {group}: there are {len(self)} groups")
         return self.order[group * self.size : (group + 1) * self.size]
@@ -69,6 +69,6 @@ class HidingGroups:
     def find(
         self, ranks: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The group of each rank, and its index in the group."""
+        """Return the group of each rank, and its index in the group."""
         groups, indices = np.divmod(self._index[ranks], self.size)
         return groups, indices

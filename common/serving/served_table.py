@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.serving.hiding import HidingGroups
 from florist.common.serving.private_files import private_file
@@ -50,7 +50,7 @@ class ServedTable:
     draws: SecretDraws
 
     def rows(self, group: int) -> npt.NDArray[np.int64]:
-        """The rows for the UIDs of a group; takes the same time for every group."""
+        """Return the rows for the UIDs of a group; takes the same time for every group."""
         return self.row_of_rank[self.groups.members(group)]
 
 
@@ -100,7 +100,7 @@ def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -
         scan.ids,
         alignment.rank_of_row,
         _rows_with_stand_ins(alignment, draws),
-        in_memory(scan),
+        encode_in_memory(scan),
         draws,
     )
 

@@ -72,7 +72,7 @@ def check_offers(ours: ServingOffer, theirs: ServingOffer) -> None:
 
 
 def model_name(active: ServingOffer) -> str:
-    """The name of the served model, sent with every call; it depends on model and agreement."""
+    """Return a name for the model and its agreement, which is sent with every call."""
     parts = (active.agreement.encode(), active.bundle.run, active.bundle.digest)
     lengths = b"".join(len(part).to_bytes(8) for part in parts)
     return hashlib.sha256(b"florist/served/1" + lengths + b"".join(parts)).hexdigest()[:32]

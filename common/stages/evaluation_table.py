@@ -10,7 +10,7 @@ import numpy as np
 
 from florist.common.bundle.bundle import ActiveBundle
 from florist.common.core.errors import ConfigurationError
-from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import IdReader
 from florist.common.evaluation.metric_estimates import check_labels
@@ -86,7 +86,7 @@ def read_evaluation_table(config: PartyConfig, settings: Table, bundle: Bundle) 
     _warn_of_training_people(config, scan.ids)
     log.info("%s rows read from the evaluation table, %r", f"{scan.rows:,}", bundle)
     # In memory: if read from files, the time per block would reveal which rows were read before.
-    features = in_memory(scan) if any(preprocessing.sizes) else None
+    features = encode_in_memory(scan) if any(preprocessing.sizes) else None
     return EvaluationTable(scan.ids, scan.fingerprint, features, labels)
 
 

@@ -666,7 +666,7 @@ class BadInput:
 
 
 BAD = {
-    "no-label": BadInput("active", "name it as `label`", {"data.train.label": None}),
+    "no-label": BadInput("active", "set `label` under", {"data.train.label": None}),
     "label-no-number": BadInput("active", "must be 0 or 1", train=of_column("click", "no", "yes")),
     "label-constant": BadInput("active", "in every row", train=of_column("click", "1")),
     "label-missing": BadInput("active", "labels are missing", train=of_column("click", "")),

@@ -27,7 +27,7 @@ import sys, threading
 from pathlib import Path
 import numpy as np
 from florist.common.settings.data import PreprocessingSettings, Table
-from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.storage.files import FolderStorage
 
@@ -50,7 +50,7 @@ try:
     if where == "store":
         features = store.add(scan)
     else:
-        features = in_memory(scan)
+        features = encode_in_memory(scan)
     random = np.random.default_rng(0)
     for _ in range(50):
         features.take(random.integers(0, len(features), 8192))

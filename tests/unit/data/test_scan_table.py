@@ -22,7 +22,7 @@ from pyarrow import parquet
 from florist.common.core.errors import ConfigurationError
 from florist.common.data import category_lookup, preprocessing_fitter, table_reader, text_files
 from florist.common.data.category_lookup import CategoryLookup
-from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing import Preprocessing, Vocabulary
@@ -125,7 +125,7 @@ def by_parts(
     second = scan(with_ids=True)
     assert second.ids is not None
     assert fingerprint(second.ids) == second.fingerprint == first.fingerprint
-    whole = in_memory(second)
+    whole = encode_in_memory(second)
     assert np.array_equal(whole.numeric, features.numeric)
     assert np.array_equal(whole.categories, features.categories)
     check_whole_table(table, known)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data.feature_store import FeatureStore, in_memory
+from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_files import open_table_files
 from florist.common.data.table_ids import TableIds
@@ -112,7 +112,7 @@ def test_ids_and_features_are_the_same_as_of_a_single_file(tmp_path: Path, endin
     chosen = PreprocessingSettings()
     assert read_whole_table(parts, "strip").columns.equals(read_whole_table(one, "strip").columns)
     scans = [scan_table(table, "strip", chosen, NO_MEMORY) for table in (parts, one)]
-    ours, expected = (in_memory(each) for each in scans)
+    ours, expected = (encode_in_memory(each) for each in scans)
     assert ours.numeric.tolist() == expected.numeric.tolist()
     assert ours.categories.tolist() == expected.categories.tolist()
 
@@ -227,4 +227,4 @@ def test_a_table_that_changes_while_it_is_read(tmp_path: Path) -> None:
     )
     write(TABLE, folder / "more.csv")
     with pytest.raises(ConfigurationError, match="was modified while it was being read"):
-        in_memory(scan)
+        encode_in_memory(scan)
