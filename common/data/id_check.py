@@ -131,7 +131,7 @@ class IdCheck:
 
 
 def _repeated(blocks: Iterable[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-    """Return the numbers that occur repeatedly in a sorted stream; only the first ones if many do."""
+    """Return the repeated numbers of a sorted stream; only the first ones if there are many."""
     found = last = np.empty(0, np.uint64)
     for block in blocks:
         joined = np.concatenate([last, block])
