@@ -88,7 +88,6 @@ def test_the_cluster_sees_nothing_in_the_clear(
 def test_a_branch_that_does_not_answer_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_branches, "_ANSWER_TIMEOUT", 2.0)
     workspace = Workspace.create(tmp_path / "pair", IdSample(3, 3, 1))
     workspace.configure("active", {"agreement.branches": 2, "compute.executor": "ray"})
     with (
@@ -99,9 +98,11 @@ def test_a_branch_that_does_not_answer_is_restarted(
         assert [branch.status().steps for branch in branches] == [{}, {}]
         for pid in worker_pids(kind="ray::Branch"):
             os.kill(pid, signal.SIGSTOP)
-        for branch in branches:
-            with pytest.raises(BranchLost):
-                branch.status()
+        with monkeypatch.context() as patch:
+            patch.setattr(ray_branches, "_ANSWER_TIMEOUT", 2.0)
+            for branch in branches:
+                with pytest.raises(BranchLost):
+                    branch.status()
         assert [branch.status().steps for branch in cluster.branches()] == [{}, {}]
 
 
