@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.transport.refusal import RefusalReason, RequestRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from florist.common.core.clock import Clock
 
 
 class RowBudget:
@@ -19,11 +19,11 @@ class RowBudget:
     minutes' rows in any minute.
     """
 
-    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_minute: int, clock: Clock = SYSTEM_CLOCK) -> None:
         self.per_minute = per_minute
         self._clock = clock
         self._available = float(per_minute)
-        self._refilled = clock()
+        self._refilled = clock.now()
         self._lock = Lock()
 
     def take(self, rows: int) -> float:
@@ -36,7 +36,7 @@ class RowBudget:
         if rows > self.per_minute:
             return float("inf")
         with self._lock:
-            now = self._clock()
+            now = self._clock.now()
             gained = (now - self._refilled) * self.per_minute / 60
             self._available = min(self._available + gained, float(self.per_minute))
             self._refilled = now

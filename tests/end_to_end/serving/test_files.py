@@ -18,6 +18,7 @@ from florist.common.data.raw_table import convert_features
 from florist.common.transport.grpc_prediction_client import ServingRefused
 from florist.passive_party import predict_files
 from florist.passive_party.predict_files import predict_file
+from tests.support.clocks import FakeClock
 from tests.support.serving import client_of, config_of, halves, service, table_of, whole_model
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
 
 #: Small, so that a small file has many parts.
 CHUNK, PART = 100, 300
+#: Seconds.
+RETRY_DELAY = 0.25
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_files, "CHUNK_ROWS", CHUNK)
     monkeypatch.setattr(predict_files, "PART_ROWS", PART)
-    monkeypatch.setattr(predict_files, "_RETRY_DELAY", 0.1)
+    monkeypatch.setattr(predict_files, "_RETRY_DELAY", RETRY_DELAY)
 
 
 def many_rows(workspace: Workspace, count: int) -> pa.Table:
@@ -195,8 +198,10 @@ def test_a_run_fails_if_the_service_stays_unreachable(plain: Workspace, tmp_path
                     running, server._server = server._server, None
                     running.stop(None).wait(5)
 
+        clock = FakeClock()
         with pytest.raises(PeerLost, match="does not serve predictions now"):
-            predict_file(config, source, tmp_path / "out.parquet", StopService())
+            predict_file(config, source, tmp_path / "out.parquet", StopService(), clock=clock)
+        assert clock.sleeps == [RETRY_DELAY] * 5, "for longer than `timeouts.connect`"
 
 
 def test_a_run_waits_for_the_row_limit(plain: Workspace, tmp_path: Path) -> None:

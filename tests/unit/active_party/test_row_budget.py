@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier
 
 import pytest
@@ -13,18 +12,11 @@ from hypothesis import strategies as st
 from florist.active_party.row_budget import RowBudget
 from florist.common.transport.refusal import RefusalReason, RequestRefused
 from florist.common.transport.slots import Slots
-
-
-@dataclass
-class Clock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import FakeClock
 
 
 def test_the_rows_of_one_minute_are_available_at_once() -> None:
-    clock = Clock()
+    clock = FakeClock()
     budget = RowBudget(600, clock)
     budget.demand(600)
     with pytest.raises(
@@ -33,12 +25,12 @@ def test_the_rows_of_one_minute_are_available_at_once() -> None:
         budget.demand(5)
     assert refused.value.why is RefusalReason.OVER_LIMIT
     assert refused.value.retry_after == pytest.approx(0.5)
-    clock.now += 0.5
+    clock.advance(0.5)
     budget.demand(5)
 
 
 def test_more_than_a_minutes_rows_are_never_allowed() -> None:
-    budget = RowBudget(10, Clock())
+    budget = RowBudget(10, FakeClock())
     assert budget.take(11) == float("inf")
     with pytest.raises(RequestRefused, match="a request for 11 exceeds it") as refused:
         budget.demand(11)
@@ -53,19 +45,19 @@ def test_the_total_never_exceeds_the_rate_plus_one_minute(
     per_minute: int, asks: list[tuple[float, int]]
 ) -> None:
     """At any time, the total since the start is at most the rate plus one minute's rows."""
-    clock = Clock()
+    clock = FakeClock()
     budget = RowBudget(per_minute, clock)
-    start, given_rows = clock.now, 0
+    start, given_rows = clock.now(), 0
     for pause, rows in asks:
-        clock.now += pause
+        clock.advance(pause)
         wait = budget.take(rows)
         if not wait:
             given_rows += rows
         elif wait != float("inf"):
-            clock.now += wait * 1.000001
-            assert budget.take(rows) == 0, "what was promised is there"
+            clock.advance(wait * 1.000001)
+            assert budget.take(rows) == 0, "available after the reported time"
             given_rows += rows
-        allowed = per_minute * (1 + (clock.now - start) / 60)
+        allowed = per_minute * (1 + (clock.now() - start) / 60)
         assert given_rows <= allowed * 1.000001
 
 
