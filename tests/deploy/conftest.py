@@ -1,4 +1,4 @@
-"""An engine and an image for these tests; without them a test is skipped and says why."""
+"""Fixtures: a container engine and an image. Tests are skipped with the reason if there are none."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.deploy.debian import BOOTSTRAP, ENGINE, Unpacked
-from tests.deploy.engine import compose_command, private_engine, running_engine
-from tests.deploy.shell import CannotRun, run
-from tests.deploy.stand_ins import (
+from tests.deploy.build_inputs import (
     download_wheels,
     load_base_images,
     make_base_images,
     served,
 )
+from tests.deploy.debian import BOOTSTRAP, ENGINE, Unpacked
+from tests.deploy.engine import compose_command, private_engine, running_engine
+from tests.deploy.shell import CannotRun, run
 from tests.deploy.trial import Trial, build_image
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ IMAGE = "florist:deployment-test"
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
-    """A folder with a short name: that of a socket has 107 characters at most."""
+    """Make a folder with a short path: the path of a socket has at most 107 characters."""
     folder = Path(tempfile.mkdtemp(prefix="florist-"))
     try:
         yield folder
     finally:
-        # Images have many files; and should a mount be left, what it shows is not ours.
+        # Images have many files. If a mount is left over, its content is not ours.
         run("rm", "--recursive", "--force", "--one-file-system", folder, timeout=300)
 
 
 @pytest.fixture(scope="session")
 def packages(scratch: Path) -> Callable[[], Unpacked]:
-    """Debian's packages, once they are needed."""
+    """Return a function that sets up Debian packages on first use."""
     made: list[Unpacked] = []
 
     def get() -> Unpacked:
@@ -57,7 +57,7 @@ def packages(scratch: Path) -> Callable[[], Unpacked]:
 
 @pytest.fixture(scope="session")
 def compose_env(packages: Callable[[], Unpacked], scratch: Path) -> dict[str, str]:
-    """The environment in which `docker compose` is there; it needs no engine."""
+    """Return the environment variables with which `docker compose` works; it needs no engine."""
     try:
         return compose_command(packages, scratch)
     except CannotRun as reason:
@@ -83,7 +83,7 @@ def engine(
 
 @pytest.fixture(scope="session")
 def image(engine: Engine, packages: Callable[[], Unpacked], scratch: Path) -> Iterator[str]:
-    """The image, built from this checkout as `docker compose up` does."""
+    """Build the image from this checkout, as `docker compose up` does."""
     try:
         if engine.private:
             _build_without_registry(engine, packages(), scratch)
@@ -98,7 +98,7 @@ def image(engine: Engine, packages: Callable[[], Unpacked], scratch: Path) -> It
 
 @pytest.fixture
 def make_trial(engine: Engine, image: str, tmp_path: Path) -> Iterator[Callable[..., Trial]]:
-    """Trials, each with a project of its own, that leave nothing behind."""
+    """Return a function that makes trials, each with its own project; they are removed afterwards."""
     trials: list[Trial] = []
 
     def make(sample: Sample) -> Trial:

@@ -1,4 +1,4 @@
-"""Debian packages, downloaded and unpacked into a folder: nothing on this machine changes."""
+"""Debian packages that are unpacked into a folder, without installing them on this machine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-#: Docker's engine and what it calls. The libraries are those of `iptables`, with which the engine
-#: redirects a container's name lookups.
+#: Docker's engine and the programs that it calls. The libraries belong to `iptables`, which the
+#: engine uses to redirect the DNS lookups of containers.
 ENGINE = (
     "docker.io",
     "containerd",
@@ -30,26 +30,26 @@ ENGINE = (
     "libnftnl11",
     "libxtables12",
 )
-#: Makes the file system of a stand-in for a registry's image.
+#: Makes the file system of a base image.
 BOOTSTRAP = ("mmdebstrap",)
-#: Compose 2 is in Debian from this release on; its binary needs nothing of it.
+#: Debian has Compose 2 since this release; the binary is static.
 COMPOSE = ("docker-compose/trixie",)
 
 
 class Unpacked:
-    """Packages in a folder of their own, with an `apt` that knows two releases of Debian."""
+    """Packages in a separate folder, from two releases of Debian."""
 
     def __init__(self, folder: Path) -> None:
-        """Ask the mirror what there is.
+        """Download the package lists.
 
         Raises:
-            CannotRun: not Debian 12, not root, or no way to the mirror.
+            CannotRun: this is not Debian 12, the user is not root, or the mirror is unreachable.
         """
         if os.geteuid() != 0:
             raise CannotRun("a private container engine needs root")
         found = platform.freedesktop_os_release()
         if found.get("VERSION_CODENAME") != "bookworm":
-            raise CannotRun("a private container engine can be set up on Debian 12 only")
+            raise CannotRun("a private container engine can only be set up on Debian 12")
         self.root = folder / "root"
         self._folder = folder
         for name in ("lists/partial", "cache/archives/partial", "root"):
@@ -76,20 +76,20 @@ class Unpacked:
         try:
             run(*self._apt, "--error-on=any", "update", timeout=120)
         except CommandFailed as error:
-            raise CannotRun(f"Debian's packages cannot be had: {error}") from None
+            raise CannotRun(f"Debian packages cannot be downloaded: {error}") from None
 
     def add(self, *packages: str) -> None:
-        """Download and unpack.
+        """Download and unpack packages.
 
         Raises:
-            CannotRun: they cannot be had.
+            CannotRun: they cannot be downloaded.
         """
         into = self._folder / "packages"
         into.mkdir(exist_ok=True)
         try:
             run(*self._apt, "--quiet", "download", *packages, folder=into, timeout=300)
         except CommandFailed as error:
-            raise CannotRun(f"Debian's packages cannot be had: {error}") from None
+            raise CannotRun(f"Debian packages cannot be downloaded: {error}") from None
         for package in into.iterdir():
             run("dpkg-deb", "--extract", package, self.root)
             package.unlink()

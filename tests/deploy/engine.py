@@ -1,4 +1,4 @@
-"""A container engine: the one that runs here, or one of the test's own."""
+"""A container engine: the one that runs on this machine, or a private one for the tests."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
     from tests.deploy.debian import Unpacked
 
-#: Seconds for the engine to start, and to end.
+#: Seconds for the engine to start, and to stop.
 START = 60.0
-END = 30.0
+STOP = 30.0
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How to call `docker`."""
+    """An engine, called through `docker`."""
 
     env: dict[str, str]
-    #: Ours: it pulls nothing, its builds have no network but the host's, and it ends with the test.
+    #: Started by the tests: it pulls no images, and its builds use the host's network.
     private: bool = False
 
     def docker(self, *arguments: str | Path, timeout: float = 120) -> str:
-        """Run `docker`; what it printed."""
+        """Run `docker` and return its output."""
         return run("docker", *arguments, env=self.env, timeout=timeout)
 
 
 def compose_command(get_packages: Callable[[], Unpacked], folder: Path) -> dict[str, str]:
-    """The environment in which `docker compose` is there.
+    """Return the environment variables with which `docker compose` works.
 
     Raises:
-        CannotRun: it is not, and cannot be had.
+        CannotRun: it is neither installed nor available.
     """
     if _has_compose({}):
         return {}
@@ -61,7 +61,7 @@ def compose_command(get_packages: Callable[[], Unpacked], folder: Path) -> dict[
 
 
 def running_engine() -> Engine | None:
-    """The one that this user can reach, if it has Compose too."""
+    """Return the engine that this user can reach, if it has Compose too."""
     with suppress(CommandFailed):
         if try_run("docker", "info")[0] == 0 and _has_compose({}):
             return Engine({})
@@ -73,7 +73,7 @@ def private_engine(packages: Unpacked, compose: dict[str, str], folder: Path) ->
     """Start the engine in `packages`; its socket, images and containers are all in `folder`.
 
     Raises:
-        CannotRun: this machine does not let it.
+        CannotRun: it cannot run on this machine.
     """
     libraries = packages.root / "usr/lib" / f"{os.uname().machine}-linux-gnu"
     tools = folder / "bin"
@@ -88,7 +88,7 @@ def private_engine(packages: Unpacked, compose: dict[str, str], folder: Path) ->
         *(f"--host={socket}", f"--config-file={folder / 'daemon.json'}"),
         *(f"--data-root={folder / 'data'}", f"--exec-root={folder / 'exec'}"),
         *(f"--pidfile={folder / 'pid'}", "--storage-driver=overlay2", "--oom-score-adjust=0"),
-        # The machine's own network stays as it is.
+        # Leave the network of the machine unchanged.
         *("--bridge=none", "--iptables=false", "--ip6tables=false"),
         *("--ip-forward=false", "--ip-masq=false"),
     ]
@@ -108,7 +108,7 @@ def private_engine(packages: Unpacked, compose: dict[str, str], folder: Path) ->
     finally:
         process.terminate()
         try:
-            process.wait(END)
+            process.wait(STOP)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -118,12 +118,14 @@ def _await(engine: Engine, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START
     while try_run("docker", "info", env=engine.env)[0]:
         if process.poll() is not None or time.monotonic() > deadline:
-            raise CannotRun(f"no container engine can run here:\n{log.read_text()[-2000:]}")
+            raise CannotRun(
+                f"no container engine can run on this machine:\n{log.read_text()[-2000:]}"
+            )
         time.sleep(0.2)
 
 
 def _clear(engine: Engine) -> None:
-    """No container, and so no process, mount or network of one, outlives the engine."""
+    """Remove all containers, and with them their processes, mounts and networks."""
     if containers := engine.docker("ps", "--all", "--quiet").split():
         engine.docker("rm", "--force", *containers)
     engine.docker("network", "prune", "--force")

@@ -1,4 +1,4 @@
-"""Commands of the system, as the deployment test runs them."""
+"""Running system commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class CannotRun(Exception):  # noqa: N818 - it reads as what happened
-    """This machine lacks what the test needs; the test is skipped with this reason."""
+    """This machine lacks something that the test needs; the test is skipped with this reason."""
 
 
 class CommandFailed(Exception):  # noqa: N818 - likewise
-    """A command ended with an error, or not in time."""
+    """A command failed or timed out."""
 
 
 def run(
@@ -25,10 +25,10 @@ def run(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> str:
-    """Run a command that must succeed; what it printed.
+    """Run a command that must succeed, and return its output.
 
     Raises:
-        CommandFailed: with the end of what it printed.
+        CommandFailed: it failed; the message has the end of its output.
     """
     code, printed = try_run(*command, timeout=timeout, env=env, folder=folder)
     if code:
@@ -42,10 +42,10 @@ def try_run(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> tuple[int, str]:
-    """Run a command; its exit code and all that it printed.
+    """Run a command, and return its exit code and output.
 
     Raises:
-        CommandFailed: it is not there, or did not end in time.
+        CommandFailed: it does not exist or timed out.
     """
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The trial as its operator runs it: real images and containers on a real engine."""
+"""The trial with real images and containers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
 
 @dataclass(frozen=True)
 class LongerClicks(QuickClicks):
-    """Enough steps to be stopped among them."""
+    """A run with enough steps to be stopped in between."""
 
     people: int = 6000
 
@@ -42,9 +42,9 @@ def test_a_trial_from_start_to_results(
     sample = QuickClicks()
     trial = make_trial(sample)
     trial.up("active")
-    _refuses_foreign_certificate(trial, tmp_path / "foreign")
-    _is_well(trial, "active")
-    _is_locked_up(trial, "active")
+    _check_foreign_certificate_is_refused(trial, tmp_path / "foreign")
+    _check_health(trial, "active")
+    _check_isolation(trial, "active")
     trial.up()
     assert [trial.finish(role) for role in ROLES] == [0, 0]
 
@@ -61,17 +61,17 @@ def test_a_trial_from_start_to_results(
         assert runs.evaluation.stat().st_uid == OWNER
 
     for role in ROLES:
-        _tells_no_secret(trial, role)
+        _check_no_secret_is_shown(trial, role)
 
     trial.up()
-    assert [trial.finish(role) for role in ROLES] == [0, 0], "what is finished is not done again"
+    assert [trial.finish(role) for role in ROLES] == [0, 0], "complete stages do not run again"
 
 
-def test_a_trial_that_is_killed_and_stopped_goes_on(make_trial: Callable[[Sample], Trial]) -> None:
+def test_a_trial_resumes_after_a_kill_and_a_stop(make_trial: Callable[[Sample], Trial]) -> None:
     trial = make_trial(LongerClicks())
     trial.up("passive")
-    _is_well(trial, "passive")
-    _is_locked_up(trial, "passive")
+    _check_health(trial, "passive")
+    _check_isolation(trial, "passive")
 
     trial.up()
     _await_checkpoint(trial)
@@ -92,7 +92,7 @@ def test_a_trial_that_is_killed_and_stopped_goes_on(make_trial: Callable[[Sample
     assert [len(history["epochs"]) for history in histories] == [6, 6]
 
 
-def test_init_in_a_container_writes_what_the_trial_mounts(
+def test_init_in_a_container_writes_the_files_that_the_trial_mounts(
     make_trial: Callable[[Sample], Trial], tmp_path: Path
 ) -> None:
     trial = make_trial(QuickClicks())
@@ -108,8 +108,8 @@ def _files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-def _refuses_foreign_certificate(trial: Trial, folder: Path) -> None:
-    """The active party, that waits for its peer, lets nobody else in."""
+def _check_foreign_certificate_is_refused(trial: Trial, folder: Path) -> None:
+    """Check that the active party accepts nobody but its peer while it waits."""
     foreign = trial.with_foreign_certificate(folder)
     code, printed = trial.compose("run", "--rm", "--no-deps", "passive", folder=foreign)
     assert code == 3, printed
@@ -118,7 +118,7 @@ def _refuses_foreign_certificate(trial: Trial, folder: Path) -> None:
 
 
 def _await_checkpoint(trial: Trial) -> None:
-    """Wait until both have a new one."""
+    """Wait until both parties have a new checkpoint."""
     seen = {role: set(trial.checkpoints(role)) for role in ROLES}
     _await(lambda: all(set(trial.checkpoints(role)) - seen[role] for role in ROLES))
 
@@ -127,35 +127,35 @@ def _await_restart(trial: Trial) -> None:
     _await(lambda: trial.inspect("passive")["RestartCount"] == 1)
 
 
-def _await(is_so: Callable[[], bool], timeout: float = 180) -> None:
+def _await(condition: Callable[[], bool], timeout: float = 180) -> None:
     deadline = time.monotonic() + timeout
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def _is_well(trial: Trial, role: RoleName) -> None:
-    """Its engine can ask, and its operator see."""
-    ask = ("florist", "health", "--config", "/florist/party.yml")
-    _await(lambda: trial.execute(role, *ask)[0] == 0)
+def _check_health(trial: Trial, role: RoleName) -> None:
+    """Check that the health command and the metrics work."""
+    command = ("florist", "health", "--config", "/florist/party.yml")
+    _await(lambda: trial.execute(role, *command)[0] == 0)
     address = f"http://127.0.0.1:{trial.status_ports[role]}/metrics"
     with urllib.request.urlopen(address, timeout=10) as answer:
         assert b"florist_info" in answer.read()
 
 
-def _is_locked_up(trial: Trial, role: RoleName) -> None:
-    """No root, no powers, nothing to write but the run directory, nothing of the peer's."""
-    look = (
+def _check_isolation(trial: Trial, role: RoleName) -> None:
+    """Check the user, the capabilities, what can be written, and that no peer's file is visible."""
+    script = (
         "import os, pathlib, shutil; print(os.getuid()); print(open('/proc/1/status').read());"
         "print(shutil.which('gcc'), shutil.which('make'));"
         "print(*sorted(str(p) for p in pathlib.Path('/florist').rglob('*')))"
     )
-    code, printed = trial.execute(role, "python", "-c", look)
+    code, printed = trial.execute(role, "python", "-c", script)
     assert code == 0, printed
     lines = printed.splitlines()
     assert lines[0] == str(OWNER)
-    for powers in ("CapEff", "CapPrm", "CapBnd"):
-        assert f"{powers}:\t{0:016x}" in lines
+    for capabilities in ("CapEff", "CapPrm", "CapBnd"):
+        assert f"{capabilities}:\t{0:016x}" in lines
     assert "NoNewPrivs:\t1" in lines
     assert lines[-2] == "None None"
     assert NAMES[role] in lines[-1]
@@ -165,8 +165,8 @@ def _is_locked_up(trial: Trial, role: RoleName) -> None:
         assert trial.execute(role, "sh", "-c", f"echo >> {path}")[0] != 0, path
 
 
-def _tells_no_secret(trial: Trial, role: RoleName) -> None:
-    """The key is in nothing that the engine shows, and not in the log."""
+def _check_no_secret_is_shown(trial: Trial, role: RoleName) -> None:
+    """Check that the private key is neither in the engine's output nor in the log."""
     key = (trial.folder / "certificates" / f"{NAMES[role]}.key").read_text()
     secret = "".join(key.splitlines()[1:-1])
     shown = json.dumps(trial.inspect(role)) + trial.logs()

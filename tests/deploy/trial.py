@@ -1,4 +1,4 @@
-"""The trial of `deploy/docker-compose.yml`: its files, its containers, what they leave behind."""
+"""The trial of `deploy/docker-compose.yml`: its files, containers and results."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from florist.common.core.ports import free_port
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.common.transport.certificates import AuthorityFiles, create_authority, issue
+from tests.deploy.build_inputs import ROOT
 from tests.deploy.shell import CommandFailed, run, try_run
-from tests.deploy.stand_ins import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tests.deploy.engine import Engine
 
 COMPOSE_FILE = ROOT / "deploy/docker-compose.yml"
-#: As the compose file has them.
+#: As in the compose file.
 NAMES = Names(active="bank", passive="telco")
 ADDRESS = "active:7443"
 STATUS = "0.0.0.0:9464"
-#: Whoever runs the containers and owns the files; not root.
+#: The user who runs the containers and owns the files; not root.
 OWNER = 4321
 
 
 def build_image(engine: Engine, image: str, *overrides: Path) -> None:
-    """Build it by the compose file."""
+    """Build the image with the compose file."""
     files = [part for path in (COMPOSE_FILE, *overrides) for part in ("--file", str(path))]
     env = {**engine.env, "FLORIST_IMAGE": image}
     run("docker", "compose", *files, "build", "active", env=env, timeout=1500)
@@ -43,7 +43,7 @@ def build_image(engine: Engine, image: str, *overrides: Path) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """One project of the engine's, and the folder with its files."""
+    """A compose project, and the folder with its files."""
 
     engine: Engine
     image: str
@@ -53,7 +53,7 @@ class Trial:
 
     @classmethod
     def create(cls, engine: Engine, image: str, folder: Path, sample: Sample) -> Self:
-        """The files of a trial, of a user who is not root."""
+        """Write the files of a trial, owned by a user who is not root."""
         write_first_files(folder, NAMES, ADDRESS, sample, STATUS)
         own(folder)
         project = f"florist-test-{secrets.token_hex(4)}"
@@ -62,7 +62,7 @@ class Trial:
     def compose(
         self, *arguments: str, folder: Path | None = None, timeout: float = 120
     ) -> tuple[int, str]:
-        """Run `docker compose` for this project, with the files of `folder` if not our own."""
+        """Run `docker compose` for this project, with the files of `folder` or our own."""
         command = ("docker", "compose", "--file", COMPOSE_FILE, "--project-name", self.project)
         env = {
             **self.engine.env,
@@ -76,18 +76,18 @@ class Trial:
         return try_run(*command, *arguments, env=env, timeout=timeout)
 
     def up(self, *services: str) -> None:
-        """Start them, all by default, and come back at once."""
+        """Start services, by default all, in the background."""
         code, printed = self.compose("up", "--detach", "--no-build", *services)
         assert code == 0, printed
 
     def container(self, role: RoleName) -> str:
-        """The newest container of a role; its ID."""
+        """Return the ID of the newest container of a role."""
         code, printed = self.compose("ps", "--all", "--quiet", role)
         assert code == 0, printed
         return printed.strip()
 
     def inspect(self, role: RoleName) -> dict[str, Any]:
-        """All that the engine tells about a container."""
+        """Return the engine's description of a container."""
         facts: dict[str, Any] = json.loads(self.engine.docker("inspect", self.container(role)))[0]
         return facts
 
@@ -97,7 +97,7 @@ class Trial:
         return try_run(*arguments, env=self.engine.env)
 
     def finish(self, role: RoleName, timeout: float = 300) -> int:
-        """Wait until a container has ended, restarts and all; its last exit code."""
+        """Wait until a container has ended, including restarts; return its last exit code."""
         deadline = time.monotonic() + timeout
         while (state := self.inspect(role)["State"])["Status"] != "exited":
             if time.monotonic() > deadline:
@@ -106,24 +106,24 @@ class Trial:
         return int(state["ExitCode"])
 
     def logs(self) -> str:
-        """Of both parties."""
+        """Return the logs of both parties."""
         return self.compose("logs", "--no-color")[1]
 
     def remove(self) -> None:
-        """Containers and networks; the files stay."""
+        """Remove containers and networks; the files stay."""
         self.compose("down", "--volumes", "--timeout", "5")
 
     def runs(self, role: RoleName) -> RunDirectory:
         return RunDirectory(load_config(self.folder / f"{role}.yml").run_directory)
 
     def checkpoints(self, role: RoleName) -> list[str]:
-        """Names of those there are."""
+        """Return the names of the checkpoints."""
         return sorted(path.name for path in self.runs(role).checkpoints.glob("step-*.json"))
 
     def with_foreign_certificate(self, folder: Path) -> Path:
-        """The same files, but the passive party's certificate is of another authority.
+        """Copy the files, with a certificate of another authority for the passive party.
 
-        It would accept the active party, and its certificate has the right name.
+        That party would accept the active party, and its certificate has the right name.
         """
         shutil.copytree(self.folder, folder)
         certificates = folder / "certificates"
@@ -139,7 +139,7 @@ class Trial:
 
 
 def own(folder: Path) -> None:
-    """Give a folder to the user of the containers; the engine needs to get there."""
+    """Give a folder to the user of the containers, and make it reachable for the engine."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, OWNER, OWNER)
     for parent in (folder.parent, folder.parent.parent):

@@ -1,4 +1,4 @@
-"""The files of `deploy/` without an engine: are they well-formed, and do they fit together?"""
+"""The files of `deploy/`, checked without a container engine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.deploy.build_inputs import FULL, ROOT, SLIM
 from tests.deploy.shell import run
-from tests.deploy.stand_ins import FULL, ROOT, SLIM
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
@@ -19,12 +19,12 @@ COMPOSE_FILES = sorted(path.name for path in DEPLOY.glob("*compose*.yml"))
 
 
 @pytest.mark.parametrize("name", COMPOSE_FILES)
-def test_compose_accepts(name: str, compose_env: dict[str, str]) -> None:
+def test_compose_accepts_the_file(name: str, compose_env: dict[str, str]) -> None:
     command = ("docker", "compose", "--file", DEPLOY / name, "--profile", "*", "config", "--quiet")
     assert run(*command, env=compose_env) == ""
 
 
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint_accepts_the_dockerfile() -> None:
     hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     hadolint = hadolint or shutil.which("hadolint")
     if hadolint is None:
@@ -32,13 +32,13 @@ def test_hadolint_finds_nothing() -> None:
     assert run(hadolint, DEPLOY / "Dockerfile") == ""
 
 
-def test_the_stand_ins_have_the_names_of_the_base_images() -> None:
+def test_local_base_images_have_the_names_in_the_dockerfile() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     bases = {line.split()[1] for line in lines if line.startswith("FROM ")}
     assert bases - {"dependencies"} == {FULL, SLIM}
 
 
-def test_prometheus_asks_where_the_parties_answer() -> None:
+def test_prometheus_scrapes_the_ports_of_the_parties() -> None:
     scraped = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
     targets = [
         target for job in scraped for group in job["static_configs"] for target in group["targets"]

@@ -1,8 +1,8 @@
-"""What a build gets from the network elsewhere: base images, and Python packages.
+"""Local replacements for what a build downloads: base images and Python packages.
 
-A private engine reaches no registry, and pip inside a build knows nothing of how this machine's pip
-reaches an index. So base images of the same names are made from Debian's packages, and what pip
-downloads here is served to the build.
+A private engine cannot reach a registry, and pip inside a build does not have this machine's pip
+configuration. Base images of the same names are therefore made from Debian packages, and packages
+that pip downloads on this machine are served to the build.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
-#: As the Dockerfile names them: one to run in, one with a compiler.
+#: The base images of the Dockerfile: one to run in, one with a compiler.
 SLIM = "python:3.11-slim-bookworm"
 FULL = "python:3.11-bookworm"
 COMPILER = "gcc libc6-dev python3-dev"
 
 
 def make_base_images(packages: Unpacked, folder: Path) -> dict[str, Path]:
-    """The file systems of both images, as archives; `packages` has what makes them.
+    """Make archives of the file systems of both images, with a tool from `packages`.
 
     Raises:
-        CannotRun: they cannot be made here.
+        CannotRun: they cannot be made on this machine.
     """
     slim, full = folder / "slim.tar", folder / "full.tar"
     left_out = "--exclude=./var/lib/apt/* --exclude=./var/cache/apt/*"
     hooks = (
-        'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED',  # the official images have no such mark
+        'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED',  # not in the official images
         f'tar -C "$1" --one-file-system {left_out} -cf {slim} .',
         f'chroot "$1" apt-get install --yes --no-install-recommends {COMPILER}',
     )
@@ -56,21 +56,22 @@ def make_base_images(packages: Unpacked, folder: Path) -> dict[str, Path]:
             timeout=600,
         )
     except CommandFailed as error:
-        raise CannotRun(f"no base image can be made here: {error}") from None
+        raise CannotRun(f"base images cannot be made on this machine: {error}") from None
     return {SLIM: slim, FULL: full}
 
 
 def load_base_images(engine: Engine, archives: dict[str, Path]) -> None:
+    """Import the archives as images, and delete them."""
     for name, archive in archives.items():
         engine.docker("import", archive, name, timeout=300)
         archive.unlink()
 
 
 def download_wheels(folder: Path) -> None:
-    """All that the image installs, by way of this machine's own pip.
+    """Download everything that the image installs, with this machine's pip.
 
     Raises:
-        CannotRun: pip cannot get it.
+        CannotRun: pip cannot download it.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
@@ -82,17 +83,17 @@ def download_wheels(folder: Path) -> None:
             timeout=600,
         )
     except CommandFailed as error:
-        raise CannotRun(f"the Python packages cannot be had: {error}") from None
+        raise CannotRun(f"Python packages cannot be downloaded: {error}") from None
 
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Do not log requests."""
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder's files on this machine; the address."""
+    """Serve the files of a folder on this machine; yields the address."""
     handler = partial(_Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()

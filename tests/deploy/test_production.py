@@ -1,4 +1,4 @@
-"""Each party by its own compose file, with its own files alone, as in two organisations."""
+"""Each party with its own compose file and only its own files, as in two organisations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import yaml
 from florist.cli.init import write_first_files
 from florist.common.core.ports import free_port
 from florist.common.session.run_directory import RunDirectory
+from tests.deploy.build_inputs import ROOT
 from tests.deploy.shell import run, try_run
-from tests.deploy.stand_ins import ROOT
 from tests.deploy.trial import ADDRESS, NAMES, OWNER, STATUS, own
 from tests.support.parties import SMALL
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(2400)]
 
 
-def test_two_parties_by_files_of_their_own(engine: Engine, image: str, tmp_path: Path) -> None:
-    """They meet in the active party's network here, since both are on one host."""
+def test_two_parties_with_separate_files(engine: Engine, image: str, tmp_path: Path) -> None:
+    """Both parties use the active party's network, because they run on one host."""
     write_first_files(tmp_path / "both", NAMES, ADDRESS, SMALL, STATUS)
     project = f"florist-test-{secrets.token_hex(4)}"
     network = {"networks": {"default": {"name": f"{project}-active_default", "external": True}}}
@@ -79,7 +79,7 @@ _ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 
 
 def _folder_of(role: RoleName, folder: Path) -> Path:
-    """What one organisation has, out of what `florist init` wrote for both."""
+    """Copy the files of one organisation from those that `florist init` wrote for both."""
     both, party, name = folder / "both", folder / role, NAMES[role]
     for kept in ("certificates", "data", "runs"):
         (party / kept).mkdir(parents=True)
