@@ -1,4 +1,4 @@
-"""Fixtures: a container engine and an image. Tests are skipped with the reason if there are none."""
+"""Fixtures: a container engine and an image. Without them, tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def image(engine: Engine, packages: Callable[[], Unpacked], scratch: Path) -> It
 
 @pytest.fixture
 def make_trial(engine: Engine, image: str, tmp_path: Path) -> Iterator[Callable[..., Trial]]:
-    """Return a function that makes trials, each with its own project; they are removed afterwards."""
+    """Return a function that makes trials, each with its own project; remove them afterwards."""
     trials: list[Trial] = []
 
     def make(sample: Sample) -> Trial:
