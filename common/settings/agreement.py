@@ -67,7 +67,8 @@ class TrainingAgreement(Section):
         default=1024,
         ge=1,
         description="Number of UIDs per optimiser step. Larger batches need fewer messages, which "
-        "helps on a slow network, but more people: a run needs at least a few hundred steps.",
+        "helps on a slow network, but need more people: a model learns little in fewer than 100 "
+        "steps.",
     )
     micro_batch: int = Field(
         default=512,

@@ -11,6 +11,7 @@ from florist.common.settings.keys import describe_keys
 from florist.common.settings.party_config import PartyConfig
 from florist.common.settings.problems import describe_problem, listed
 from florist.common.settings.renamed_keys import apply_renames
+from florist.common.settings.scientific_notation import convert_scientific
 from florist.common.settings.section import Section
 from florist.common.settings.yaml_text import parse_yaml
 
@@ -77,7 +78,7 @@ def parse_section(text: str, kind: type[S], *, folder: Path, source: str) -> S:
     if not isinstance(values, dict):
         found = "is empty" if values is None else "has no keys at the top level"
         raise ConfigurationError(f"{source}: {found}; expected {listed(kind.model_fields)}")
-    values = apply_renames(values, kind.renamed_keys, source)
+    values = convert_scientific(apply_renames(values, kind.renamed_keys, source), kind)
     try:
         return kind.model_validate(values, context={"folder": folder})
     except ValidationError as error:

@@ -123,7 +123,7 @@ def test_services_report_their_status(workspace: Workspace) -> None:
         while get(status["passive"], "/readyz").code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        assert get(status["passive"], "/readyz").text == "the peer does not serve\n"
+        assert get(status["passive"], "/readyz").text == "the peer is not serving\n"
         assert get(status["passive"], "/healthz").code == 200
 
 

@@ -9,6 +9,7 @@ import pytest
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.loader import parse_section
 from florist.common.settings.section import Section
+from tests.support.settings import parse, with_value
 
 
 class Numbers(Section):
@@ -40,6 +41,12 @@ def test_scientific_notation_is_a_number(text: str, value: float) -> None:
 def test_whole_numbers_in_scientific_notation() -> None:
     assert load("count: 6e5").count == 600_000
     assert load("sizes: [1e2, 3]").sizes == [100, 3]
+
+
+def test_nested_sections() -> None:
+    config = parse(with_value("optimiser.learning_rate", "1e-4"))
+    assert config.optimiser.learning_rate == 0.0001
+    assert parse(with_value("model.hidden", ["1e2", 64])).model.hidden == [100, 64]
 
 
 def test_a_tuple_is_accepted_from_json() -> None:
