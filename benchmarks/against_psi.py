@@ -1,12 +1,13 @@
-"""FLORIST's union beside SecretFlow's ECDH-PSI: the same IDs on the same machine in one run.
+"""FLORIST's union compared with SecretFlow's ECDH-PSI on the same IDs, in one run.
 
     python -m venv /tmp/spu && /tmp/spu/bin/pip install spu==0.9.5
     python -m benchmarks.against_psi --spu-python /tmp/spu/bin/python --ids 1048576 --json
 
-An intersection raises each ID twice and tells both parties whom they share; a union raises each
-6.5 times, if half are shared, and tells neither. `curve25519` is SecretFlow's fast option, which
-takes a hash of the ID for a point as it is; `elligator2` maps it to the curve, as we do. CPU
-seconds are those of both parties from start to exit. SecretFlow's line is in the clear here.
+An intersection exponentiates each ID twice and reveals to both parties whom they share; a union
+exponentiates each 6.5 times, if half are shared, and reveals it to neither. `curve25519` is
+SecretFlow's fast option, which uses a hash of the ID directly as a point; `elligator2` maps it to
+the curve, as FLORIST does. CPU seconds are those of both parties from start to exit. SecretFlow's
+connection is not encrypted here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Cost:
-    """What both parties took together; the memory is that of the larger."""
+    """The cost of both parties together; the memory is that of the larger one."""
 
     cpu_s: float
     exponentiations: int
@@ -45,22 +46,24 @@ class Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The last line, as JSON."""
+    """The result, printed as JSON."""
 
     ids: int
     florist: Cost
     secretflow: dict[str, Cost]
-    #: Our CPU seconds over theirs.
+    #: FLORIST's CPU seconds divided by SecretFlow's.
     over: dict[str, float]
 
 
 def main() -> None:
-    """Run all and print."""
+    """Run all and print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--spu-python", required=True, help="an interpreter that has `spu`")
-    parser.add_argument("--ids", type=int, default=1 << 20, help="IDs a side; half are shared")
+    parser.add_argument(
+        "--spu-python", required=True, help="a Python interpreter with `spu` installed"
+    )
+    parser.add_argument("--ids", type=int, default=1 << 20, help="IDs per side; half are shared")
     parser.add_argument("--curves", nargs="+", choices=CURVES, default=list(CURVES))
-    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     arguments = parser.parse_args()
     ours = union(arguments.ids)
     theirs = {
@@ -74,11 +77,11 @@ def main() -> None:
         return
     for name, cost in {"florist": ours, **theirs}.items():
         print(f"{name:>12}  {cost}")
-    print(f"CPU seconds, ours over theirs: {over}")
+    print(f"CPU seconds of FLORIST divided by those of SecretFlow: {over}")
 
 
 def union(ids: int) -> Cost:
-    """Ours, as `psu.py` measures it."""
+    """Measure FLORIST's union with `psu.py`."""
     command = [sys.executable, str(HERE / "psu.py"), "--ids", str(ids), "--json"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     result = json.loads(output.splitlines()[-1])
@@ -86,7 +89,7 @@ def union(ids: int) -> Cost:
 
 
 def intersection(python: str, curve: str, ids: int) -> Cost:
-    """Theirs: two processes over localhost; both get the result."""
+    """Measure SecretFlow's intersection: two processes over localhost that both get the result."""
     sample = IdSample(ids, ids, ids // 2)
     with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
         tables = [Path(folder) / f"{role}.csv" for role in ROLES]

@@ -1,10 +1,10 @@
-"""What a training step costs by the size of the embedding table: dense and sparse updates.
+"""The time of a training step by size of the embedding table, with dense and sparse updates.
 
-python benchmarks/embedding_updates.py --rows 10000 100000 1000000 10000000 --json
+    python benchmarks/embedding_updates.py --rows 10000 100000 1000000 10000000 --json
 
-A step is forward, backward and Adam's update. First the table alone, by FLORIST's `gather` and by
-nn.Embedding with torch's fused Adam and SparseAdam; then all of the passive party's half, with its
-numeric columns and two layers of 128.
+A step is forward, backward and Adam's update. It measures the table alone, with FLORIST's `gather`
+and with nn.Embedding and torch's fused Adam and SparseAdam, and the whole half of the passive
+party, with numeric columns and two layers of 128 units.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NUMERIC = 13
 
 
 def median_ms(step: Callable[[], None], repeats: int) -> float:
-    """Middle one of the times of `repeats` steps, after two to warm up."""
+    """Return the median time of `repeats` steps, after two warm-up steps."""
     times = []
     for _ in range(repeats + 2):
         started = time.perf_counter()
@@ -41,14 +41,14 @@ def median_ms(step: Callable[[], None], repeats: int) -> float:
 
 
 def draw(rows: int, batch: int, columns: int, skew: float) -> tuple[list[int], Tensor]:
-    """Cardinalities of `rows` in all, and a batch: the more skewed, the fewer categories it has."""
+    """Return cardinalities that sum to `rows`, and a batch; more skew means fewer categories."""
     cardinality = rows // columns
     uniform = torch.rand(batch, columns, dtype=torch.float64)
     return [cardinality] * columns, (uniform**skew * cardinality).long()
 
 
 def table_step(rows: int, indices: Tensor, *, sparse: bool, ours: bool) -> Callable[[], None]:
-    """A step of the table alone."""
+    """Return a step of the table alone."""
     table = nn.Embedding(rows, WIDTH, sparse=sparse)
     upstream = torch.randn(*indices.shape, WIDTH)
     lookup: Callable[[Tensor], Tensor] = (lambda at: gather(table, at)) if ours else table
@@ -69,7 +69,7 @@ def table_step(rows: int, indices: Tensor, *, sparse: bool, ours: bool) -> Calla
 
 
 def model_step(cardinalities: list[int], categories: Tensor, *, sparse: bool) -> Callable[[], None]:
-    """A step of the passive party's half."""
+    """Return a step of the passive party's half."""
     model = BottomModel(
         numeric=NUMERIC,
         cardinalities=cardinalities,
@@ -109,12 +109,12 @@ def measure(
 
 
 def main() -> None:
-    """Print a line per size and kind of update, or one JSON document."""
+    """Print a line for each table size and kind of update, or one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[10**4, 10**5, 10**6])
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--columns", type=int, default=26)
-    parser.add_argument("--skew", type=float, default=3.0, help="1 is none")
+    parser.add_argument("--skew", type=float, default=3.0, help="1 means no skew")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

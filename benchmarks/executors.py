@@ -1,11 +1,11 @@
-"""What a union's heavy work takes of a party's own process, done there and done on a Ray cluster.
+"""CPU time of a party's own process for the heavy work of a union, done locally and with Ray.
 
     python benchmarks/executors.py --rows 1048576 --json
 
-CPU time of this process, all its threads, in µs per element. What remains here when a cluster does
-the work is what limits how many workers one party can keep busy: `cores_fed` is how many cores one
-core here can feed, were there nothing else to do. Workers run on this machine, and their CPU time
-is not counted; how many elements pass by the clock is `ray_per_s`.
+It measures the CPU time of this process, all threads included, in µs per element. What remains here
+when a cluster does the work limits how many workers one party can keep busy: `cores_fed` is the
+number of cores that one core here can supply with work. Workers run on this machine, and their CPU
+time is not counted; `ray_per_s` is the throughput in wall time.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one kind of work, in µs of this process's CPU per element."""
+    """The cost of one kind of work, in µs of this process's CPU per element."""
 
     local_us: float
     ray_us: float
     cores_fed: float
-    #: Elements in a second by the clock, with so many workers as there are.
+    #: Elements per second of wall time.
     ray_per_s: int
 
 
 def main() -> None:
-    """Run and print."""
+    """Run the benchmark and print the costs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1 << 20)
     parser.add_argument("--group", default="x25519")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     arguments = parser.parse_args()
     costs = measure(arguments.group, arguments.rows, arguments.workers)
     if arguments.json:
         print(json.dumps({kind: asdict(cost) for kind, cost in costs.items()}))
         return
     for kind, cost in costs.items():
-        print(f"{kind:>16}  {cost}")
+        print(f"{kind:>25}  {cost}")
 
 
 def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
-    """Each kind of work, by both executors, on the same elements."""
+    """Measure each kind of work with both executors on the same elements."""
     group = make_group(group_name, threads=1)
     per_chunk = rows_per_chunk(group.width)
     chunks = max(1, rows // per_chunk)
-    # The work is the same for equal elements: a chunk is made once.
+    # The cost does not depend on the elements, so one chunk is repeated.
     ids = random_ids(per_chunk)
     elements = group.hash_ids(ids)
     exponent = group.random_exponent()
@@ -74,7 +74,7 @@ def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
 
     kinds: dict[str, Callable[[Executor], object]] = {
         "hash": lambda executor: exhaust(executor.hashed(repeat(ids, chunks))),
-        "check and raise": lambda executor: exhaust(
+        "validate and exponentiate": lambda executor: exhaust(
             executor.raised(repeat(elements, chunks), exponent, check=True)
         ),
         "sort": lambda executor: executor.sorted(unsorted),
@@ -99,12 +99,12 @@ def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
 
 
 def exhaust(stream: Iterable[object]) -> None:
-    """Take all and keep none."""
+    """Consume a stream."""
     deque(stream, maxlen=0)
 
 
 def time_of(work: Callable[[Executor], object], executor: Executor) -> tuple[float, float]:
-    """Seconds of this process's CPU, and by the clock."""
+    """Return the CPU seconds of this process, and the wall time."""
     before = time.process_time(), time.monotonic()
     work(executor)
     return time.process_time() - before[0], time.monotonic() - before[1]

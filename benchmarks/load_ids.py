@@ -1,4 +1,4 @@
-"""How fast tables load: writes one of N rows in each format and reads its IDs, or all of it.
+"""The speed of reading tables: writes a table in each format, and reads its IDs or all of it.
 
 python benchmarks/load_ids.py --rows 10000000 --json
 python benchmarks/load_ids.py --rows 1000000 --features
@@ -34,12 +34,12 @@ from florist.experiments.click_data import (
     write_table,
 )
 
-#: Rows of a batch of the second pass.
+#: Rows per batch in the second pass.
 BATCH_ROWS = 1 << 16
 
 
 def write_people(path: Path, rows: int) -> None:
-    """IDs such as `person-000123456` in random order, beside two columns of numbers."""
+    """Write IDs such as `person-000123456` in random order, and two numeric columns."""
     generator = np.random.default_rng(0)
     numbers = pa.array(generator.permutation(rows)).cast(pa.string())
     padded = pc.utf8_lpad(numbers, width=9, padding="0")
@@ -54,7 +54,7 @@ def write_people(path: Path, rows: int) -> None:
 
 
 def write_clicks(path: Path, rows: int) -> None:
-    """IDs, labels, 13 columns of numbers and 26 of categories."""
+    """Write IDs, labels, 13 numeric and 26 categorical columns."""
     features = [*NUMERIC, *CATEGORICAL]
     write_table(active_table(generate(rows, 0), np.arange(rows), features), path)
 
@@ -74,7 +74,7 @@ def measure_ids(path: Path, rows: int) -> dict[str, object]:
 
 
 def measure_features(path: Path, rows: int) -> dict[str, object]:
-    """Load a whole table, and make it ready for a model."""
+    """Load a whole table and preprocess it."""
     started = time.perf_counter()
     raw = read_whole_table(Table(path=path, id_column=ID_COLUMN, label=LABEL), "strip")
     seconds = time.perf_counter() - started
@@ -92,7 +92,7 @@ def measure_features(path: Path, rows: int) -> dict[str, object]:
 
 
 def facts(path: Path, rows: int, seconds: float) -> dict[str, object]:
-    """What both have in common."""
+    """Return the facts that both measurements report."""
     return {
         "format": "".join(path.suffixes).removeprefix("."),
         "rows": rows,
@@ -103,16 +103,16 @@ def facts(path: Path, rows: int, seconds: float) -> dict[str, object]:
 
 
 def peak_mb() -> int:
-    """Of this process so far."""
+    """Return the peak memory of this process so far, in MB."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
 
 
 def main() -> None:
-    """Print a line per format, or one JSON document."""
+    """Print a line for each format, or one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--formats", nargs="+", default=["csv", "parquet"], metavar="FORMAT")
-    parser.add_argument("--features", action="store_true", help="whole tables of clicks")
+    parser.add_argument("--features", action="store_true", help="read whole tables of clicks")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     write, measure = (
@@ -120,7 +120,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"people.{name}") for name in arguments.formats]
-        # Each in a process of its own, so that its peak of memory is its own.
+        # Each in a new process, so that its peak memory is its own.
         with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as workers:
             results = []
             for path in paths:

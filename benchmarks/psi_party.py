@@ -1,6 +1,6 @@
-"""One party of SecretFlow's ECDH-PSI, for `against_psi.py`: run by an interpreter that has `spu`.
+"""One party of SecretFlow's ECDH-PSI, for `against_psi.py`.
 
-It imports nothing of FLORIST.
+It runs in an interpreter with `spu` installed, and imports nothing of FLORIST.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spu.libspu import link
 
 
 def main(curve: str, column: str, rank: str, table: str, result: str, *hosts: str) -> None:
-    """Intersect with the other party; both get the result, as they do in vertical learning."""
+    """Intersect with the other party; both get the result, as vertical learning requires."""
     parties = link.Desc()
     for number, host in enumerate(hosts):
         parties.add_party(f"party-{number}", host)

@@ -1,4 +1,4 @@
-"""Alignment of two real processes over mutual TLS on localhost, against bare exponentiations.
+"""Alignment of two real processes over mutual TLS on localhost, compared with bare exponentiations.
 
     python benchmarks/psu.py --ids 131072 --json
     python benchmarks/psu.py --ids 4194304 --memory-limit 512MB
@@ -6,15 +6,15 @@
     python benchmarks/psu.py --ids 131072 --executor ray --workers 1
     python benchmarks/psu.py --ids 131072 --executor ray --workers 2 --branches 2
 
-`cpu_s` is what both parties spend from start to exit, with everything: Python's start, reading,
-hashing, validating, sorting, TLS. `raw_s` is the same number of exponentiations in a bare loop over
-the same engine on one core, measured in the same run (a sample of it, scaled, above --raw-limit).
-Their ratio is what the protocol costs beyond its exponentiations.
+`cpu_s` is the CPU time of both parties from start to exit, everything included: starting Python,
+reading, hashing, validating, sorting, TLS. `raw_s` is the time of the same number of
+exponentiations in a bare loop with the same engine on one core, measured in the same run (above
+--raw-limit it is extrapolated from a sample). Their ratio is the overhead of the protocol.
 
-With `--executor ray` each party has a cluster of its own on this machine, started and ended with
-it; `cpu_s` then holds that of the cluster's processes too, as far as Ray has waited for their end;
-`process_cpu_s` of each party is what stays with its own process, `workers_cpu_s` what its workers
-or branches take, as seen shortly before their end. With `--branches` these align, not the process.
+With `--executor ray` each party has its own cluster on this machine, which starts and ends with it.
+`cpu_s` then includes the cluster's processes, as far as Ray has waited for them to exit;
+`process_cpu_s` of each party is that of its own process, and `workers_cpu_s` that of its workers or
+branches, sampled shortly before they end. With `--branches` the branches align, not the process.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ if TYPE_CHECKING:
 NAMES = Names(active="bank", passive="telco")
 ROLES = ("active", "passive")
 TIME_LIMIT = 24 * 3600
-#: Seconds between two looks at a party's CPU time.
-LOOK_EVERY = 0.1
-#: Such looks between two at its workers.
-LOOK_AT_WORKERS = 5
+#: Seconds between samples of a party's CPU time.
+SAMPLE_INTERVAL = 0.1
+#: Every so many samples, its workers are sampled too.
+SAMPLES_PER_WORKER_SAMPLE = 5
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one party's processes took."""
+    """The resources that one party's processes used."""
 
     exit_code: int
     cpu_s: float
-    #: Of its own process alone, without a cluster's.
+    #: Of its own process, without its cluster.
     process_cpu_s: float
-    #: Of its workers or branches on a cluster: together, and the largest of them.
+    #: Of its workers or branches on a cluster: CPU in total, memory of the largest.
     workers_cpu_s: float
     workers_peak_rss_mb: float
     peak_rss_mb: float
@@ -73,10 +73,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Result:
-    """The last line, as JSON. Seconds and megabytes; `bytes_sent` is of both parties."""
+    """The result, printed as JSON, in seconds and megabytes; `bytes_sent` is of both parties."""
 
     ids: int
-    #: The active party's; the same as `ids` unless --unequal.
+    #: IDs of the active party; the same as `ids` without --unequal.
     active_ids: int
     memory_limit: str
     group: str
@@ -94,14 +94,14 @@ class Result:
     wall_per_cpu: float
     cpu_us_per_id: float
     union_s: float
-    #: By the clock, of each part, at the slower party.
+    #: Wall time of each part, at the slower party.
     parts_s: dict[str, float]
-    #: CPU seconds, of all and of its own process alone, and peak megabytes of each party.
+    #: CPU seconds and peak megabytes of each party, in total and by process.
     parties: dict[str, dict[str, float]]
 
 
 def main() -> None:
-    """Run and print."""
+    """Run the benchmark and print the result."""
     arguments = parse()
     with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
         result = measure(Path(folder), arguments)
@@ -113,34 +113,40 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--ids", type=int, default=1 << 17, help="IDs a side; half of the smaller side are shared"
+        "--ids", type=int, default=1 << 17, help="IDs per side; half of the smaller side are shared"
     )
     parser.add_argument(
-        "--unequal", type=int, metavar="N", help="IDs of the active party, in place of --ids"
+        "--unequal", type=int, metavar="N", help="IDs of the active party, instead of --ids"
     )
     parser.add_argument(
         "--memory-limit", default="2GB", help="alignment.memory_limit of each party"
     )
     parser.add_argument("--group", default="x25519")
     parser.add_argument("--engine", default="auto")
-    parser.add_argument("--threads", type=int, default=0, help="of each party; 0: all cores")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="threads of each party; 0 for all cores"
+    )
     parser.add_argument("--executor", default="local", choices=["local", "ray"])
-    parser.add_argument("--workers", type=int, default=1, help="of each party, with --executor ray")
-    parser.add_argument("--branches", type=int, default=1, help="of each party, as agreed")
-    parser.add_argument("--raw-limit", type=int, default=1 << 20, help="largest bare loop")
-    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="workers of each party, with --executor ray"
+    )
+    parser.add_argument("--branches", type=int, default=1, help="branches of each party")
+    parser.add_argument(
+        "--raw-limit", type=int, default=1 << 20, help="maximum exponentiations in the bare loop"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     return parser.parse_args()
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> Result:
-    """One alignment, then the bare loop."""
+    """Run one alignment, then the bare loop."""
     start = run([*party("active", folder), "--help"])
     active_ids = arguments.unequal or arguments.ids
     sizes = IdSample(active_ids, arguments.ids, min(active_ids, arguments.ids) // 2)
-    # In a process of its own: this one must stay small, see `run`.
+    # In another process, because this one must stay small: see `run`.
     writer = multiprocessing.get_context("spawn").Process(
         target=write_first_files, args=(folder, NAMES, f"127.0.0.1:{free_port()}", sizes)
     )
@@ -206,35 +212,35 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
 
 
 def party(role: str, folder: Path) -> list[str]:
-    """A party's command."""
+    """Return the command of a party."""
     command = [sys.executable, "-m", "florist.cli.party", "--role", role]
     command += ["--stage", "align", "--log-format", "text"]
     return [*command, "--config", str(folder / f"{role}.yml")]
 
 
 def run(command: list[str]) -> Usage:
-    """Run to the end; what the process and those it waited for used.
+    """Run a command, and return the resources of the process and of those it waited for.
 
-    The kernel counts this process's own size as the least that its child had: it must stay small.
+    The kernel reports at least this process's own size as the child's peak, so it must stay small.
     """
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     watched, alone = psutil.Process(process.pid), 0.0
     workers: dict[int, float] = {}
     largest = 0
-    # Looked at now and then: at the end only the sum with its children's can be had.
-    for look in count():
+    # Sampled, because at the end only the sum with its children is available.
+    for sample in count():
         ended = os.wait4(process.pid, os.WNOHANG)
         if ended[0] != 0:
             break
         times = watched.cpu_times()
         alone = max(alone, times.user + times.system)
-        if look % LOOK_AT_WORKERS == 0:
+        if sample % SAMPLES_PER_WORKER_SAMPLE == 0:
             for worker in workers_of(watched):
                 with suppress(psutil.Error):
                     times = worker.cpu_times()
                     workers[worker.pid] = times.user + times.system
                     largest = max(largest, worker.memory_info().rss)
-        time.sleep(LOOK_EVERY)
+        time.sleep(SAMPLE_INTERVAL)
     _, status, usage = ended
     process.returncode = os.waitstatus_to_exitcode(status)
     return Usage(
@@ -248,7 +254,7 @@ def run(command: list[str]) -> Usage:
 
 
 def workers_of(party: psutil.Process) -> Iterator[psutil.Process]:
-    """Those of its Ray cluster that work for it."""
+    """Yield the workers and branches of the party's Ray cluster."""
     with suppress(psutil.Error):
         for process in party.children(recursive=True):
             with suppress(psutil.Error):
@@ -257,7 +263,7 @@ def workers_of(party: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def run_both(commands: list[list[str]]) -> list[Usage]:
-    """Run side by side."""
+    """Run the commands concurrently."""
     usages: dict[int, Usage] = {}
     threads = [
         Thread(target=lambda i=i, c=c: usages.update({i: run(c)}), daemon=True)
@@ -271,7 +277,7 @@ def run_both(commands: list[list[str]]) -> list[Usage]:
 
 
 def bare_loop(group_name: str, engine: str, exponentiations: int, limit: int) -> float:
-    """CPU seconds of that many exponentiations, one thread, nothing else."""
+    """Return the CPU seconds of this many exponentiations on one thread, and nothing else."""
     group = make_group(group_name, engine, threads=1)
     elements = group.hash_ids(random_ids(1 << 13 if group_name == "x25519" else 1 << 8))
     exponent = group.random_exponent()
@@ -284,7 +290,7 @@ def bare_loop(group_name: str, engine: str, exponentiations: int, limit: int) ->
 
 
 def cpu_seconds() -> float:
-    """Of this process and of those it has waited for."""
+    """Return the CPU time of this process and of those it waited for."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

@@ -1,12 +1,12 @@
-"""A real case: a registry of guaranteed loans and the banks that lent; see docs/tutorial/sba-loans.
+"""A real data set: a registry of guaranteed loans, and the banks; see docs/tutorial/sba-loans.
 
     python benchmarks/sba_loans.py prepare --source SBA_LOANS --out sba
     python benchmarks/sba_loans.py baselines --out sba
 
-`prepare` takes registry.parquet and bank.parquet, which list the same loans. It holds a part of
-them out for the test, and gives each party a random part of the others, drawn by itself.
-`baselines` trains by simulation, with the settings of the parties' files, what the run over the
-network is compared with. It needs the folder `truth`, which no party has.
+`prepare` reads registry.parquet and bank.parquet, which list the same loans. It holds out some of
+them for testing, and gives each party an independent random part of the others. `baselines` trains,
+by simulation and with the parties' settings, the models to which the run over the network is
+compared. It needs the folder `truth`, which no party has.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CASE = Path(__file__).parents[1] / "docs" / "tutorial" / "sba-loans"
 def prepare(
     source: Path, out: Path, *, loans: int | None, test: float, held: float, seed: int
 ) -> None:
-    """Write each party's tables, those that no party has, and the configurations."""
+    """Write each party's tables, the tables that no party has, and the configurations."""
     registry, banks = _sorted(source / "registry.parquet"), _sorted(source / "bank.parquet")
     if not registry.column(ID).equals(banks.column(ID)):
         raise SystemExit("the two files must list the same loans")
@@ -77,12 +77,12 @@ def _sorted(path: Path) -> pa.Table:
     return table.take(pc.sort_indices(table.column(ID)))
 
 
-# --- what the model is compared with ---
+# --- baselines ---
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Side:
-    """A party's columns, of the loans to train on and of those to test with, and its labels."""
+    """A party's columns of the training and test loans, and its labels."""
 
     train: Features
     test: Features
@@ -92,7 +92,7 @@ class Side:
 
     @classmethod
     def read(cls, config: PartyConfig, path: Path) -> Side:
-        """As the party would, with the training table at `path`."""
+        """Read the tables like the party would, with the training table at `path`."""
         table, normalisation = config.data.train, config.agreement.id_normalisation
         raw = read_whole_table(table.model_copy(update={"path": path}), normalisation)
         fitted = fit_preprocessing(raw, config.data.preprocessing)
@@ -104,8 +104,8 @@ class Side:
         return cls(*columns, read_labels(raw).classes, read_labels(test).classes)
 
     @classmethod
-    def silent(cls, other: Side) -> Side:
-        """A party that has the same loans and nothing to say of them: one column, all 0."""
+    def without_features(cls, other: Side) -> Side:
+        """Return a party with the same loans but no information: one column of zeros."""
         return cls(_zeros(len(other.train)), _zeros(len(other.test)))
 
 
@@ -114,7 +114,7 @@ def _zeros(rows: int) -> Features:
 
 
 def baselines(out: Path, seeds: list[int]) -> None:
-    """Train them one after the other; print how each does on the test loans."""
+    """Train the baselines, and print the metrics of each on the test loans."""
     active, passive = load_config(out / "active.yml"), load_config(out / "passive.yml")
     if (active.model, active.optimiser) != (passive.model, passive.optimiser):
         raise SystemExit("a simulation has one model and one optimiser for both parties")
@@ -132,7 +132,9 @@ def baselines(out: Path, seeds: list[int]) -> None:
         ),
     ):
         registry = Side.read(active, tables[0])
-        banks = Side.silent(registry) if tables[1] is None else Side.read(passive, tables[1])
+        banks = (
+            Side.without_features(registry) if tables[1] is None else Side.read(passive, tables[1])
+        )
         for seed in seeds:
             started = time.monotonic()
             settings = SimulationSettings(training, active.model, active.optimiser, seed)
@@ -147,7 +149,7 @@ def baselines(out: Path, seeds: list[int]) -> None:
 
 
 def train(registry: Side, banks: Side, settings: SimulationSettings) -> EpochFigures:
-    """Both halves, by two parties that have the same loans."""
+    """Train both halves with two parties that have the same loans."""
     assert registry.train_labels is not None
     assert registry.test_labels is not None
     world, test = (
@@ -168,15 +170,17 @@ def _show(name: str, loans: int, figures: EpochFigures, seconds: float) -> None:
 
 
 def main() -> None:
-    """Do what the command line says."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     first = commands.add_parser("prepare")
     first.add_argument("--source", type=Path, required=True)
     first.add_argument("--out", type=Path, required=True)
-    first.add_argument("--loans", type=int, help="take so many of them; all, unless given")
-    first.add_argument("--test", type=float, default=0.15, help="fraction that is held out")
-    first.add_argument("--held", type=float, default=0.7, help="of the others, by each party")
+    first.add_argument("--loans", type=int, help="number of loans to use; default: all")
+    first.add_argument("--test", type=float, default=0.15, help="fraction held out for testing")
+    first.add_argument(
+        "--held", type=float, default=0.7, help="fraction of the others that each party has"
+    )
     first.add_argument("--seed", type=int, default=0)
     second = commands.add_parser("baselines")
     second.add_argument("--out", type=Path, required=True)

@@ -1,17 +1,17 @@
-"""Predictions over mutual TLS on localhost, against the same model called in one process.
+"""Predictions over mutual TLS on localhost, compared with the same model in one process.
 
     python benchmarks/serving.py --json
 
-The active party serves as a process of its own; its client is this process. The model is the
-paper's: 13 numeric and 26 categorical columns, a cut of 128. Every figure is the best of several
-rounds, so that what other programs do counts as little as can be.
+The active party serves in another process; its client is this process. The model is the paper's: 13
+numeric and 26 categorical columns, and a cut width of 128. Every figure is the best of several
+rounds, so that other programs matter little.
 
-* `rows_per_s`: rows of an Arrow table, streamed in batches, from raw values to probabilities;
-  `ratio` is that over the same calls in one process, with one thread or two, whichever is faster.
-  `from_features` leaves out the preprocessing, which both do alike.
+* `rows_per_s`: rows of an Arrow table, streamed in batches, from raw values to probabilities.
+  `ratio` is relative to the same calls in one process, with one or two threads, whichever is
+  faster. `from_features` excludes preprocessing, which is the same for both.
 * `single_row_ms`: one row at a time, from a dictionary of raw values to its probability, with 1 and
-  with 32 clients at once (threads of this process). Beside it the same in one process, and a bare
-  gRPC round trip of as many bytes over the same TLS. `budget` is 5 x in-process + bare.
+  with 32 concurrent clients (threads of this process); also the same in one process, and a bare
+  gRPC round trip with as many bytes over the same TLS. `budget` is 5 x in-process + bare.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ if TYPE_CHECKING:
 NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 ECHO = "/bench/Echo"
-#: Bytes of a row's embeddings on the line, and of its answer.
-QUESTION, ANSWER = bytes(128 * 4 + 3), bytes(4 + 2)
+#: As many bytes as a row's embedding and its prediction take on the wire.
+REQUEST, RESPONSE = bytes(128 * 4 + 3), bytes(4 + 2)
 CLIENTS = 32
-#: Rows of a request, as the service allows unless told otherwise.
+#: Rows per request that the service allows by default.
 REQUEST_ROWS = ServingLimits().rows_per_request
 START_LIMIT = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Sample(ClickSample):
-    """People to train on for one quick epoch."""
+    """Clicks to train on for one quick epoch."""
 
     people: int = 20_000
 
@@ -126,16 +126,16 @@ class World:
         passive = load_bundle(runs["passive"], "passive")
         config = load_config(directory / "passive.yml")
         raw = read_whole_table(config.data.train, "strip", features=passive.preprocessing.features)
-        places = np.arange(rows) % len(raw)
+        repeated = np.arange(rows) % len(raw)
         return cls(
-            directory, load_bundle(runs["active"], "active"), passive, raw.columns.take(places)
+            directory, load_bundle(runs["active"], "active"), passive, raw.columns.take(repeated)
         )
 
 
-# --- what is measured ---
+# --- measurements ---
 
 
-class Whole:
+class WholeModel:
     """Both halves in this process."""
 
     def __init__(self, world: World) -> None:
@@ -163,7 +163,7 @@ class Whole:
 
 
 def rate(rows: int, work: Callable[[], object], rounds: int) -> float:
-    """Rows per second, in the best of the rounds."""
+    """Return rows per second in the best round."""
     best = float("inf")
     for _ in range(rounds):
         start = time.perf_counter()
@@ -173,8 +173,8 @@ def rate(rows: int, work: Callable[[], object], rounds: int) -> float:
 
 
 def streaming(world: World, client: PredictionClient, rounds: int) -> dict[str, Any]:
-    """Of the calls in one process the fastest counts, by threads and by the size of batches."""
-    whole, rows = Whole(world), len(world.table)
+    """Measure streaming; in one process, the fastest number of threads and batch size counts."""
+    whole, rows = WholeModel(world), len(world.table)
 
     def tables(size: int) -> list[pa.Table]:
         return [world.table.slice(start, size) for start in range(0, rows, size)]
@@ -188,7 +188,7 @@ def streaming(world: World, client: PredictionClient, rounds: int) -> dict[str, 
             own["rows_per_s"].append(rate(rows, partial(whole.predict_raw, batches), rounds))
             own["from_features"].append(rate(rows, partial(whole.predict_all, features), rounds))
     torch.set_num_threads(1)
-    stream = client._stream  # noqa: SLF001 - as no user would
+    stream = client._stream  # noqa: SLF001 - not for users
     served = {
         "rows_per_s": rate(rows, lambda: list(client.predict_batches(tables(CHUNK_ROWS))), rounds),
         "from_features": rate(rows, lambda: list(stream(features)), rounds),
@@ -204,7 +204,7 @@ def streaming(world: World, client: PredictionClient, rounds: int) -> dict[str, 
 
 
 def latencies(call: Callable[[int], object], count: int) -> list[float]:
-    """Seconds of each call, after some that do not count."""
+    """Return the seconds of each call, after some warm-up calls."""
     for number in range(count // 10):
         call(number)
     took = []
@@ -229,22 +229,24 @@ def single_rows(
 ) -> dict[str, dict[str, float]]:
     torch.set_num_threads(1)
     rows = world.table.slice(0, 500).to_pylist()
-    whole = Whole(world)
+    whole = WholeModel(world)
 
     def ask(number: int) -> object:
         return client.predict([rows[number % len(rows)]])
 
-    def many(_: int) -> list[float]:
+    def concurrent(_: int) -> list[float]:
         with ThreadPoolExecutor(CLIENTS) as pool:
             each = [pool.submit(latencies, ask, max(count // CLIENTS, 10)) for _ in range(CLIENTS)]
             return [took for done in each for took in done.result()]
 
-    crowd = min((quantiles(many(r)) for r in range(rounds)), key=lambda found: found["p50"])
+    many_clients = min(
+        (quantiles(concurrent(r)) for r in range(rounds)), key=lambda found: found["p50"]
+    )
     with bare_round_trips(world) as echo:
-        bare = best_of(rounds, lambda _: echo(QUESTION, timeout=10), count)
+        bare = best_of(rounds, lambda _: echo(REQUEST, timeout=10), count)
     return {
         "1 client": best_of(rounds, ask, count),
-        f"{CLIENTS} clients": crowd,
+        f"{CLIENTS} clients": many_clients,
         "in_process": best_of(rounds, lambda n: whole.one(rows[n % len(rows)]), count),
         "bare_grpc": bare,
     }
@@ -267,9 +269,9 @@ def serving(world: World) -> Iterator[None]:
 
 def _echo_server(files: tuple[Path, Path, Path], ready: Connection) -> None:
     class Echo(grpc.GenericRpcHandler):
-        def service(self, details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401 - gRPC's own
+        def service(self, details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401 - untyped in gRPC
             del details
-            return grpc.unary_unary_rpc_method_handler(lambda request, context: ANSWER)  # noqa: ARG005
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: RESPONSE)  # noqa: ARG005
 
     server = grpc.server(ThreadPoolExecutor(4), [Echo()], options=list(SERVER_OPTIONS))
     port = server.add_secure_port("127.0.0.1:0", Credentials(*files).for_listener(lambda: None))
@@ -280,7 +282,7 @@ def _echo_server(files: tuple[Path, Path, Path], ready: Connection) -> None:
 
 @contextmanager
 def bare_round_trips(world: World) -> Iterator[grpc.UnaryUnaryMultiCallable[bytes, bytes]]:
-    """Calls of a server that does nothing, in a process of its own, over the same TLS."""
+    """Call a server in another process that does nothing, over the same TLS."""
     spawn = multiprocessing.get_context("spawn")
     tls = {role: world.config(role).network.tls for role in ROLES}
     assert tls["active"] is not None
@@ -300,10 +302,12 @@ def bare_round_trips(world: World) -> Iterator[grpc.UnaryUnaryMultiCallable[byte
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1 << 17, help="rows that are streamed")
-    parser.add_argument("--calls", type=int, default=1000, help="single rows of a round")
+    parser.add_argument("--rows", type=int, default=1 << 17, help="number of rows to stream")
+    parser.add_argument("--calls", type=int, default=1000, help="single-row calls per round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         world = World.make(Path(folder) / "pair", options.rows)

@@ -1,22 +1,21 @@
-"""Training by two real processes over mutual TLS on localhost, against one plain loop.
+"""Training with two real processes over mutual TLS on localhost, compared with one plain loop.
 
     python benchmarks/training.py --batch 8192 --categories small --json
 
-The same model, data, size of batches and number of steps, on two cores:
+All use the same model, data, batch size and number of steps, on two cores:
 
-* whole: both halves in one process of two threads, in plain torch as anyone would write it.
-* kernels: the same loop around FLORIST's own modules and optimisers, which are faster than plain
-  torch on tables of embeddings: what the split itself costs is seen against this one.
-* split: two parties of one thread each, without noise and masking, so that all compute the same;
+* whole: both halves in one process with two threads, in straightforward plain torch.
+* kernels: the same loop with FLORIST's own modules and optimisers, which are faster than plain
+  torch on embedding tables; the comparison with this one shows the cost of the split itself.
+* split: two parties with one thread each, without noise and masking, so that all compute the same;
   `ratio` is split / whole, `ratio_kernels` is split / kernels.
-* default: as split, with the noise and the masking that an agreement has unless it says otherwise.
+* default: as split, with the agreement's default noise and masking.
 
-Both parties hold the same people, in tables that are aligned as the union would have left them. A
-speed is that of the fastest steps in a row, over several rounds of all four, one after the other:
-neither the first steps nor what other programs do counts. `ratio_rounds` is the ratio within each
-round, which shows how much the machine's speed varies. `wait_share` and `wire_share` are from the
-parties' own histories. With `--processes` each party computes in so many (`training.processes`);
-CPU time is that of its first.
+Both parties have the same people, in tables that are already aligned. Speed is that of the fastest
+consecutive steps, over several rounds that run all four in turn, so that warm-up and other programs
+matter little. `ratio_rounds` is the ratio within each round, which shows how much the machine's
+speed varies. `wait_share` and `wire_share` are from the parties' own histories. `--processes` sets
+the number of processes of each party (`training.processes`); CPU time is that of its first one.
 """
 
 from __future__ import annotations
@@ -77,22 +76,22 @@ NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 DEFAULTS = TrainingAgreement()
 CPU = torch.device("cpu")
-#: Rows of the tables, by the kind of their categories; a column of a million needs as many.
+#: Number of table rows for each choice of categories; a million categories need as many rows.
 ROWS = {"small": 1 << 17, "million": 1 << 20}
-#: Steps that are timed together.
+#: Consecutive steps that are timed together.
 IN_A_ROW = 8
 TIME_LIMIT = 600
 
 
 @dataclass(frozen=True, slots=True)
 class SharedSample:
-    """Clicks of people whom both parties have; one column may have a million categories."""
+    """Clicks of people that both parties have; one column may have a million categories."""
 
     rows: int
     million: bool
-    #: Keys of the agreement on training.
+    #: Keys of `agreement.training`.
     training: dict[str, Any]
-    #: Of each party.
+    #: Training processes of each party.
     processes: int = 1
 
     id_column = click_data.ID_COLUMN
@@ -123,7 +122,7 @@ class SharedSample:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One process: the end of each step by the clock and in CPU time, and its history's shares."""
+    """One process: wall time and CPU time at the end of each step, and shares of its time."""
 
     ends: list[tuple[float, float]]
     wire_share: float = 0.0
@@ -132,7 +131,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A step in the fastest part of a run; CPU time is that of all of a process's threads."""
+    """A step in the fastest part of a run; CPU time includes all threads of a process."""
 
     seconds: float
     cpu_ms: list[float]
@@ -141,7 +140,7 @@ class Pace:
 
     @classmethod
     def of(cls, tracks: list[Track]) -> Pace:
-        """A step is over when it is over for all."""
+        """Combine processes; a step ends when it ends for all of them."""
         ends = np.array([track.ends for track in tracks])
         clock, cpu = ends[:, :, 0].max(0), ends[:, :, 1]
         length = min(IN_A_ROW, len(clock) - 1)
@@ -158,9 +157,9 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The last line, as JSON. Where there are two values, the active party's comes first.
+    """The result, printed as JSON. Of two values, the first is the active party's.
 
-    `wire_mb_per_step` counts both ways.
+    `wire_mb_per_step` includes both directions.
     """
 
     batch: int
@@ -187,7 +186,7 @@ class Result:
 
 
 def main() -> None:
-    """Run and print."""
+    """Run the benchmark and print the result."""
     arguments = parse()
     with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
         result = measure(Path(folder), arguments)
@@ -199,22 +198,25 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--micro-batch", type=int, default=2048)
-    parser.add_argument("--steps", type=int, default=48, help="a round; at least")
+    parser.add_argument("--steps", type=int, default=48, help="minimum number per round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--categories", choices=list(ROWS), default="small")
     parser.add_argument(
-        "--processes", type=int, default=1, help="of each party, with one thread each"
+        "--processes",
+        type=int,
+        default=1,
+        help="training processes of each party, with one thread each",
     )
-    parser.add_argument("--json", action="store_true", help="the result as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     return parser.parse_args()
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> Result:
-    """Rounds of both loops, the parties, and the parties with noise and masking."""
+    """Run rounds of both loops, the parties, and the parties with noise and masking."""
     rows, batch = ROWS[arguments.categories], arguments.batch
     epochs = -(-arguments.steps * batch // rows)
     training = {
@@ -227,24 +229,26 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     }
     sample = SharedSample(rows, arguments.categories == "million", training, arguments.processes)
     write_first_files(folder, NAMES, f"127.0.0.1:{free_port()}", sample)
-    bare = [load_config(folder / f"{role}.yml") for role in ROLES]
-    usual = [with_defaults(config, "embedding_noise", "masking") for config in bare]
-    for role, config in zip(ROLES, bare, strict=True):
+    plain_configs = [load_config(folder / f"{role}.yml") for role in ROLES]
+    default_configs = [
+        with_defaults(config, "embedding_noise", "masking") for config in plain_configs
+    ]
+    for role, config in zip(ROLES, plain_configs, strict=True):
         align(config, role)
-    plain_loop, own_loop = PlainLoop(*bare), OwnLoop(*bare)
+    plain_loop, own_loop = PlainLoop(*plain_configs), OwnLoop(*plain_configs)
     rounds = [
         (
             plain_loop.train(arguments.steps),
             own_loop.train(arguments.steps),
-            run_parties(bare),
-            run_parties(usual),
+            run_parties(plain_configs),
+            run_parties(default_configs),
         )
         for _ in range(arguments.rounds)
     ]
     plain, own, split, default = (
         min(paces, key=lambda pace: pace.seconds) for paces in zip(*rounds, strict=True)
     )
-    wire = RowCodec(DEFAULTS.wire_type, DEFAULTS.cut_width)
+    codec = RowCodec(DEFAULTS.wire_type, DEFAULTS.cut_width)
     return Result(
         batch=batch,
         micro_batch=min(batch, arguments.micro_batch),
@@ -259,7 +263,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         ratio_kernels=round(own.seconds / split.seconds, 3),
         rows_per_s_default=round(batch / default.seconds),
         ratio_default=round(plain.seconds / default.seconds, 3),
-        wire_mb_per_step=round(2 * batch * wire.row_bytes / 1e6, 2),
+        wire_mb_per_step=round(2 * batch * codec.row_bytes / 1e6, 2),
         wire_share=split.wire_share,
         wait_share=split.wait_share,
         wait_share_default=default.wait_share,
@@ -271,7 +275,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
 
 
 def with_defaults(config: PartyConfig, *keys: str) -> PartyConfig:
-    """With these keys of the agreement on training as they are where nothing else is said."""
+    """Return the configuration with the default values of these keys of `agreement.training`."""
     training = config.agreement.training.model_copy(
         update={key: getattr(DEFAULTS, key) for key in keys}
     )
@@ -280,7 +284,7 @@ def with_defaults(config: PartyConfig, *keys: str) -> PartyConfig:
 
 
 def align(config: PartyConfig, role: RoleName) -> None:
-    """What the union leaves behind where both hold the same people in the same order."""
+    """Write the alignment of parties that have the same people in the same order."""
     ids = read_whole_table(config.data.train, config.agreement.id_normalisation).ids
     size = len(ids)
     summary = AlignmentSummary(
@@ -311,8 +315,8 @@ def align(config: PartyConfig, role: RoleName) -> None:
         write_alignments(folder, {"train": Alignment(summary, ranks)})
 
 
-class Stopwatch(NoProgress):
-    """Notes the end of each step."""
+class StepRecorder(NoProgress):
+    """Records the end of each step."""
 
     def __init__(self) -> None:
         self.ends: list[tuple[float, float]] = []
@@ -326,32 +330,32 @@ class Stopwatch(NoProgress):
 
 
 def run_parties(configs: list[PartyConfig]) -> Pace:
-    """Train, each party a new process."""
+    """Train, with each party in a new process."""
     with ProcessPoolExecutor(len(ROLES), multiprocessing.get_context("spawn")) as processes:
         return Pace.of(list(processes.map(run_party, ROLES, configs, timeout=TIME_LIMIT)))
 
 
 def run_party(role: RoleName, config: PartyConfig) -> Track:
-    """The party's stage, as its command runs it."""
-    stopwatch = Stopwatch()
+    """Run the party's training stage."""
+    recorder = StepRecorder()
     run_stage(
         "train",
         ACTIVE if role == "active" else PASSIVE,
         config,
         StageOptions(force=True),
-        stopwatch,
+        recorder,
     )
     history = RunDirectory(config.run_directory).load_history()
     total = sum(history[kind] for kind in ("compute", "wire", "wait"))
     wire, wait = (round(history[kind] / total, 3) for kind in ("wire", "wait"))
-    return Track(stopwatch.ends, wire, wait)
+    return Track(recorder.ends, wire, wait)
 
 
 # --- both halves in one process ---
 
 
 class Loop:
-    """Forward, backward, update, on both parties' tables; with which modules is for subclasses."""
+    """Forward, backward and update on both parties' tables; subclasses provide the modules."""
 
     def __init__(self, active: PartyConfig, passive: PartyConfig) -> None:
         torch.set_num_threads(len(ROLES))
@@ -369,7 +373,7 @@ class Loop:
     def _make(
         self, active: PartyConfig, passive: PartyConfig, preprocessing: Preprocessing
     ) -> None:
-        """The model and its optimisers."""
+        """Make the model and its optimisers."""
         raise NotImplementedError
 
     def _logits(self, numeric: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
@@ -382,13 +386,13 @@ class Loop:
         raise NotImplementedError
 
     def train(self, steps: int) -> Pace:
-        """So many steps; the weights stay for the next time."""
-        stopwatch = Stopwatch()
+        """Run this many steps; the next call continues with the weights."""
+        recorder = StepRecorder()
         schedule = Schedule(bytes(NONCE_BYTES), len(self._labels), self._batch, epochs=steps)
         for step in range(steps):
             self._step(schedule.batch(*divmod(step, schedule.steps_per_epoch)))
-            stopwatch.advance(self._batch)
-        return Pace.of([Track(stopwatch.ends)])
+            recorder.advance(self._batch)
+        return Pace.of([Track(recorder.ends)])
 
     def _step(self, rows: npt.NDArray[np.int64]) -> None:
         chosen = self._features.take(rows)
@@ -401,7 +405,7 @@ class Loop:
 
 
 class PlainLoop(Loop):
-    """Plain torch: an embedding, linear layers, Adam; sparse where the parties are."""
+    """Plain torch: an embedding, linear layers, Adam; sparse if the parties' updates are."""
 
     def _make(
         self, active: PartyConfig, passive: PartyConfig, preprocessing: Preprocessing
