@@ -25,8 +25,8 @@ from florist.common.session.stage_state import StageState
 from florist.common.settings.addresses import split_address
 from florist.common.settings.party_config import PartyConfig
 from florist.common.storage.files import FolderStorage
-from florist.common.transport.certificates import inspect
-from florist.common.transport.credentials import NotYet
+from florist.common.transport.certificate_check import check_certificates
+from florist.common.transport.tls_probe import PeerUnavailable
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
@@ -203,7 +203,9 @@ class PartyChecks:
         tls = self._config.network.tls
         if tls is None:
             return "none: the run starts only with --insecure-plaintext, for tests"
-        report = inspect(tls.authority, tls.certificate, tls.key, self._config.party.name)
+        report = check_certificates(
+            tls.authority, tls.certificate, tls.key, self._config.party.name
+        )
         report.require()
         warnings = f". {'; '.join(report.warnings)}" if report.warnings else ""
         return f"{tls.certificate}: valid for {report.days_left} days{warnings}"
@@ -216,7 +218,7 @@ class PartyChecks:
                 hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
                 with Session(link, hello, SessionTimeouts(config.timeouts.silence)):
                     return f"{config.party.peer} is up at {config.network.address}; we agree"
-        except NotYet as error:
+        except PeerUnavailable as error:
             is_local = _can_listen(config.network.address)
             where = "is free on this machine" if is_local else "is not on this machine"
             return f"{error.reason}: the peer is not up yet; the address {where}"

@@ -15,7 +15,6 @@ from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation, TransportError
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
-from florist.common.transport.credentials import Closed, NotYet, shake_hands
 from florist.common.transport.grpc_streams import (
     CHANNEL,
     OPTIONS,
@@ -28,6 +27,7 @@ from florist.common.transport.grpc_streams import (
     shown,
 )
 from florist.common.transport.rate_limited_log import RateLimitedLog
+from florist.common.transport.tls_probe import CertificateRejected, PeerUnavailable, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def dial(
         on_wait: called with the reason for waiting, when it changes and every few seconds.
 
     Raises:
-        NotYet: the party could not be reached in time.
+        PeerUnavailable: the party could not be reached in time.
         TransportError: at once, if waiting cannot help.
     """
 
@@ -107,10 +107,10 @@ def keep_trying(
     while True:
         seconds = min(_ATTEMPT, max(0.1, deadline - clock.now()))
         try:
-            shake_hands(address, credentials, peer_name, seconds)
+            probe(address, credentials, peer_name, seconds)
             return connect(seconds)
-        except NotYet as error:
-            refusals = refusals + 1 if isinstance(error, Closed) else 0
+        except PeerUnavailable as error:
+            refusals = refusals + 1 if isinstance(error, CertificateRejected) else 0
             reason = error.reason
         if refusals == _REFUSALS:
             raise TransportError(
@@ -120,7 +120,9 @@ def keep_trying(
             )
         pause = min(2 * pause, 2.0)
         if clock.now() + pause >= deadline:
-            raise NotYet(f"{peer_name} could not be reached within {timeout:g} s: {reason}")
+            raise PeerUnavailable(
+                f"{peer_name} could not be reached within {timeout:g} s: {reason}"
+            )
         waiting.tell(reason)
         clock.sleep(pause)
 
@@ -167,7 +169,7 @@ class _DialedLink(GrpcLink):
         """Open the control channel, which starts the session.
 
         Raises:
-            NotYet: the peer is reachable but cannot accept the session now.
+            PeerUnavailable: the peer is reachable but cannot accept the session now.
             TransportError: the peer refuses the session.
         """
         with self._changed:
@@ -176,7 +178,9 @@ class _DialedLink(GrpcLink):
         try:
             self._await_peer(control, timeout)
         except PeerLost:
-            raise NotYet(f"{self._address} accepts connections but does not answer") from None
+            raise PeerUnavailable(
+                f"{self._address} accepts connections but does not answer"
+            ) from None
 
     def _announce(self, channel: PipeChannel) -> None:
         """Open the channel's stream, unless `open_control` has done it."""
@@ -220,7 +224,7 @@ def _refusal(error: grpc.RpcError, address: str, peer_name: str) -> TransportErr
     details = shown(error.details())
     match error.code():
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return NotYet(f"{peer_name} is busy: {details}")
+            return PeerUnavailable(f"{peer_name} is busy: {details}")
         case (
             grpc.StatusCode.UNAUTHENTICATED
             | grpc.StatusCode.PERMISSION_DENIED
@@ -233,7 +237,7 @@ def _refusal(error: grpc.RpcError, address: str, peer_name: str) -> TransportErr
                 f"the server at {address} is not a FLORIST party, or runs another release"
             )
         case _:
-            return NotYet(f"the connection to {address} was lost: {details}")
+            return PeerUnavailable(f"the connection to {address} was lost: {details}")
 
 
 def _loss(error: grpc.RpcError, peer_name: str) -> FloristError:

@@ -22,11 +22,11 @@ from florist.common.core.errors import (
     TransportError,
 )
 from florist.common.transport import codec
-from florist.common.transport.credentials import NotYet
 from florist.common.transport.grpc_dialer import keep_trying, open_channel
 from florist.common.transport.grpc_prediction_server import MODEL, RETRY_AFTER
 from florist.common.transport.grpc_streams import REQUIRED_TLS, TLS, shown
 from florist.common.transport.messages import PredictionReply, ServingTerms
+from florist.common.transport.tls_probe import PeerUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -108,7 +108,7 @@ class PredictionConnection:
             on_wait: called with the reason for waiting, when it changes and every few seconds.
 
         Raises:
-            NotYet: the party could not be reached in time.
+            PeerUnavailable: the party could not be reached in time.
             ServingRefused: the party serves another model.
             TransportError: at once, if waiting cannot help.
         """
@@ -122,7 +122,7 @@ class PredictionConnection:
                 return connection, connection.open(offer, seconds)
             except PeerLost as error:
                 connection.close()
-                raise NotYet(error.reason) from None
+                raise PeerUnavailable(error.reason) from None
             except BaseException:
                 connection.close()
                 raise

@@ -82,7 +82,7 @@ def test_messages_hide_their_keys() -> None:
 def test_an_authority_key_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
     trust = Trust.create(tmp_path / "authority")
     trust.files.key.chmod(mode)
-    with pytest.raises(ConfigurationError, match=r"authority\.key: others can .*chmod 600"):
+    with pytest.raises(ConfigurationError, match=r"authority\.key: other users can .*chmod 600"):
         issue(trust.files, PASSIVE, [], tmp_path / "party", 10)
 
 
@@ -92,5 +92,5 @@ def test_a_party_does_not_start_with_a_key_that_others_can_read(tmp_path: Path) 
     key.chmod(0o640)
     with workspace.start("active") as party:
         assert party.finish() == 2
-    assert "bank.key: others can read this key. Run chmod 600 on it" in " ".join(party.lines)
+    assert "bank.key: other users can read this key; run chmod 600 on it" in " ".join(party.lines)
     assert not any(line in party.output for line in key.read_text().splitlines())

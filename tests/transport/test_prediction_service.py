@@ -18,7 +18,6 @@ from grpc_health.v1 import health_pb2
 
 from florist.common.core.errors import ConfigurationError, PeerFailed, PeerLost, TransportError
 from florist.common.transport import codec
-from florist.common.transport.credentials import NotYet
 from florist.common.transport.grpc_dialer import open_channel
 from florist.common.transport.grpc_prediction_client import (
     PeerBusy,
@@ -34,6 +33,7 @@ from florist.common.transport.messages import (
     ServingTerms,
 )
 from florist.common.transport.refusal import RefusalReason, RequestRefused
+from florist.common.transport.tls_probe import PeerUnavailable
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 from tests.support.links import listening
 from tests.support.waiting import wait_until
@@ -173,7 +173,7 @@ def test_another_server_or_none(active: Credentials, passive: Credentials) -> No
     refused = pytest.raises(TransportError, match=r"does not serve predictions; .*--stage serve")
     with listening(active) as (_, address), refused:
         PredictionConnection.dial(address, passive, ACTIVE, OFFER, timeout=10, answer=5)
-    with pytest.raises(NotYet, match="nothing listens"):
+    with pytest.raises(PeerUnavailable, match="nothing listens"):
         PredictionConnection.dial("127.0.0.1:1", passive, ACTIVE, OFFER, timeout=0.5, answer=5)
 
 

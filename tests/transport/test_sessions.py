@@ -27,7 +27,6 @@ from florist.common.core.errors import (
 )
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
-from florist.common.transport.credentials import NotYet
 from florist.common.transport.grpc_dialer import dial
 from florist.common.transport.grpc_listener import GrpcListener
 from florist.common.transport.messages import (
@@ -39,6 +38,7 @@ from florist.common.transport.messages import (
     SetChunk,
     Step,
 )
+from florist.common.transport.tls_probe import PeerUnavailable
 from tests.support.certificates import ACTIVE, PASSIVE
 from tests.support.links import PATIENCE, free_address, grpc_links, listening
 from tests.support.waiting import settled, wait_until
@@ -72,7 +72,7 @@ def test_the_dialling_party_may_start_first(active: Credentials, passive: Creden
             assert dialled.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
             dialled.close()
             accepted.close()
-    assert reasons == [f"nothing listens at {meeting_point}"]
+    assert reasons == [f"nothing listens on {meeting_point}"]
 
 
 def test_a_peer_that_never_comes() -> None:
@@ -83,10 +83,10 @@ def test_a_peer_that_never_comes() -> None:
         expected = f"{PASSIVE} did not connect to {address} within 0.3 s"
         with pytest.raises(TransportError, match=expected):
             listener.accept(0.3, on_wait=reasons.append)
-    with pytest.raises(NotYet, match=rf"{ACTIVE} could not .* 0\.5 s: nothing listens"):
+    with pytest.raises(PeerUnavailable, match=rf"{ACTIVE} could not .* 0\.5 s: nothing listens"):
         dial(address, None, ACTIVE, 0.5, on_wait=reasons.append)
     assert time.monotonic() - start < 4
-    assert reasons == [f"nothing listens at {address}"]
+    assert reasons == [f"nothing listens on {address}"]
 
 
 def test_waiting_is_reported() -> None:
@@ -105,7 +105,7 @@ def test_an_address_that_is_none(address: str) -> None:
 
 
 def test_a_name_that_does_not_resolve() -> None:
-    with pytest.raises(NotYet, match="cannot be resolved"):
+    with pytest.raises(PeerUnavailable, match="cannot be resolved"):
         dial("no-such-host.invalid:7000", None, ACTIVE, 0.3)
 
 
@@ -113,7 +113,7 @@ def test_a_server_that_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         start = time.monotonic()
-        with pytest.raises(NotYet, match="does not answer"):
+        with pytest.raises(PeerUnavailable, match="does not answer"):
             dial(address, None, ACTIVE, 0.5)
     assert time.monotonic() - start < 3
 
@@ -138,7 +138,10 @@ def test_a_second_session_waits_until_the_first_has_ended(
         first = dial(address, None, ACTIVE, PATIENCE)
         accepted = listener.accept(PATIENCE)
         reasons: list[str] = []
-        with caplog.at_level(logging.WARNING), pytest.raises(NotYet, match="another session"):
+        with (
+            caplog.at_level(logging.WARNING),
+            pytest.raises(PeerUnavailable, match="another session"),
+        ):
             dial(address, None, ACTIVE, 0.5, on_wait=reasons.append)
         assert reasons == [f"{ACTIVE} is busy: another session is active"]
         assert "another session is active" in caplog.text
@@ -435,7 +438,7 @@ def test_a_listener_that_answers_nothing_is_not_waited_for_for_ever() -> None:
 
     with (
         raw_listener(ignore) as address,
-        pytest.raises(NotYet, match="accepts connections but does not answer"),
+        pytest.raises(PeerUnavailable, match="accepts connections but does not answer"),
     ):
         dial(address, None, ACTIVE, 1)
 

@@ -16,9 +16,10 @@ import pytest
 
 from florist.common.core.errors import ConfigurationError, TransportError
 from florist.common.transport import codec, grpc_listener
-from florist.common.transport.credentials import Credentials, NotYet, shake_hands
+from florist.common.transport.credentials import Credentials
 from florist.common.transport.grpc_dialer import dial
 from florist.common.transport.messages import Heartbeat
+from florist.common.transport.tls_probe import PeerUnavailable, probe
 from tests.support.certificates import ACTIVE, LONG_AGO, PASSIVE, Trust
 from tests.support.links import PATIENCE, listening
 
@@ -45,7 +46,7 @@ def refused(address: str, credentials: Credentials | None) -> str:
     start = time.monotonic()
     with pytest.raises(TransportError) as caught:
         dial(address, credentials, ACTIVE, PATIENCE)
-    assert not isinstance(caught.value, NotYet), "the wait was given up, not refused"
+    assert not isinstance(caught.value, PeerUnavailable), "the wait was given up, not refused"
     assert time.monotonic() - start < 5
     return caught.value.reason
 
@@ -108,7 +109,7 @@ def test_a_certificate_of_someone_else(
 
 def test_plain_text_to_a_listener_with_tls(active: Credentials, passive: Credentials) -> None:
     with listening(active) as (listener, address):
-        assert "expects TLS, and this party is set to plain text" in refused(address, None)
+        assert "expects TLS, but this party connects without TLS" in refused(address, None)
         assert_the_right_peer_gets_in(listener, address, passive)
 
 
@@ -174,7 +175,7 @@ def host_and_port(address: str) -> tuple[str, int]:
         ("expired", "has expired"),
         ("of the future", "is not valid yet"),
         ("other name", f"is not for '{ACTIVE}'"),
-        ("other common name", f"is that of 'mallory'.*'{ACTIVE}'"),
+        ("other common name", f"belongs to 'mallory'.*'{ACTIVE}'"),
     ],
 )
 def test_a_listener_that_is_not_the_peer(
@@ -193,7 +194,7 @@ def test_a_listener_that_is_not_the_peer(
 
 def test_a_listener_in_plain_text(passive: Credentials) -> None:
     with listening(None) as (_, address):
-        assert "does not speak TLS" in refused(address, passive)
+        assert "does not use TLS" in refused(address, passive)
 
 
 def test_a_listener_with_an_older_tls(active: Credentials, passive: Credentials) -> None:
@@ -201,7 +202,7 @@ def test_a_listener_with_an_older_tls(active: Credentials, passive: Credentials)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(active.certificate, active.key)
     with python_server(context) as address:
-        assert "offers no TLS 1.3" in refused(address, passive)
+        assert "does not support TLS 1.3" in refused(address, passive)
 
 
 @contextmanager
@@ -246,7 +247,7 @@ def test_a_look_at_the_listener_begins_no_session(
     active: Credentials, passive: Credentials
 ) -> None:
     with listening(active) as (listener, address):
-        shake_hands(address, passive, ACTIVE, PATIENCE)
+        probe(address, passive, ACTIVE, PATIENCE)
         with pytest.raises(TransportError, match="did not connect"):
             listener.accept(0.2)
 
@@ -262,7 +263,7 @@ def test_plain_text_is_warned_of_on_both_sides(caplog: pytest.LogCaptureFixture)
 def test_credentials_are_checked_when_loaded(trust: Trust, tmp_path: Path) -> None:
     good = trust.party(PASSIVE)
     assert Credentials.load(good.authority, good.certificate, good.key, PASSIVE) == good
-    with pytest.raises(ConfigurationError, match=f"is that of '{PASSIVE}'"):
+    with pytest.raises(ConfigurationError, match=f"belongs to '{PASSIVE}'"):
         Credentials.load(good.authority, good.certificate, good.key, ACTIVE)
     missing = Credentials(tmp_path / "none.pem", good.certificate, good.key)
     with pytest.raises(ConfigurationError, match=r"none\.pem"):

@@ -22,12 +22,11 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.transport.certificate_check import CertificateReport, check_certificates
 from florist.common.transport.certificates import (
     AuthorityFiles,
-    CertificateReport,
     PartyFiles,
     create_authority,
-    inspect,
     issue,
 )
 
@@ -49,7 +48,7 @@ def bank(authority: AuthorityFiles, tmp_path: Path) -> PartyFiles:
 
 
 def look(files: PartyFiles, name: str = BANK, now: datetime | None = None) -> CertificateReport:
-    return inspect(files.authority, files.certificate, files.key, name, now=now)
+    return check_certificates(files.authority, files.certificate, files.key, name, now=now)
 
 
 def load(path: Path) -> x509.Certificate:
@@ -134,12 +133,12 @@ def test_nothing_is_replaced_unless_asked(
     authority: AuthorityFiles, bank: PartyFiles, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in (authority.key, bank.key, bank.certificate)}
-    with pytest.raises(ConfigurationError, match=r"authority\.key: there already"):
+    with pytest.raises(ConfigurationError, match=r"authority\.key: exists already"):
         create_authority(authority.key.parent, "again", 10)
-    with pytest.raises(ConfigurationError, match=r"bank\.pem.*there already"):
+    with pytest.raises(ConfigurationError, match=r"bank\.pem.*exists already"):
         issue(authority, BANK, [], bank.key.parent, 10)
     other = create_authority(tmp_path / "other", "Other", 10)
-    with pytest.raises(ConfigurationError, match=r"is of another authority"):
+    with pytest.raises(ConfigurationError, match=r"belongs to another authority"):
         issue(other, "shop", [], bank.key.parent, 10)
     assert before == {path: path.read_bytes() for path in before}
     issue(authority, BANK, [], bank.key.parent, 10, force=True)
@@ -165,7 +164,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot be made"):
+    with pytest.raises(ConfigurationError, match="cannot be created"):
         create_authority(tmp_path / "file" / "folder", "x", 10)
 
 
@@ -205,7 +204,7 @@ def test_an_authority_that_cannot_issue(
         issue(AuthorityFiles(authority.certificate, bank.key), "shop", [], tmp_path / "new", 1)
     with pytest.raises(ConfigurationError, match="expired"):
         issue(authority, "shop", [], tmp_path / "new", 1, now=NOW + timedelta(days=2000))
-    with pytest.raises(ConfigurationError, match="is not there"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         issue(AuthorityFiles.in_directory(tmp_path), "shop", [], tmp_path / "new", 1)
 
 
@@ -236,9 +235,9 @@ def test_a_file_that_is_missing_or_something_else(bank: PartyFiles, which: str) 
     path: Path = getattr(bank, which)
     path.write_bytes(b"nonsense")
     kind = "private key" if which == "key" else "certificate"
-    assert problem(bank) == f"{path}: holds no {kind} in PEM format"
+    assert problem(bank) == f"{path}: contains no {kind} in PEM format"
     path.unlink()
-    assert problem(bank) == f"{path}: is not there. Check the path"
+    assert problem(bank) == f"{path}: does not exist; check the path"
     path.mkdir(mode=0o700)
     assert problem(bank) == f"{path}: cannot be read: Is a directory"
 
@@ -253,7 +252,7 @@ def test_all_problems_are_found_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o620, 0o666])
 def test_a_key_that_others_can_read(bank: PartyFiles, bits: int) -> None:
     bank.key.chmod(bits)
-    assert problem(bank) == f"{bank.key}: others can read this key. Run chmod 600 on it"
+    assert problem(bank) == f"{bank.key}: other users can read this key; run chmod 600 on it"
 
 
 def test_an_encrypted_key(bank: PartyFiles) -> None:
@@ -282,7 +281,7 @@ def test_a_certificate_out_of_its_time(bank: PartyFiles) -> None:
     assert "bank.pem: expired on" in problem(bank, now=NOW + timedelta(days=91))
     early = look(bank, now=NOW - timedelta(days=1))
     assert len(early.problems) == 2
-    assert all("is valid only from" in found for found in early.problems)
+    assert all("is not valid before" in found for found in early.problems)
 
 
 def test_an_authority_out_of_its_time(bank: PartyFiles) -> None:
@@ -301,7 +300,7 @@ def test_a_certificate_that_runs_out_soon_is_no_problem_yet(bank: PartyFiles) ->
 
 
 def test_a_certificate_of_someone_else(bank: PartyFiles) -> None:
-    assert "is that of 'bank', and this party is 'shop'" in problem(bank, "shop")
+    assert "belongs to 'bank', but this party is 'shop'" in problem(bank, "shop")
 
 
 def test_a_certificate_through_one_between(tmp_path: Path, bank: PartyFiles) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from florist.common.transport.credentials import NotYet
 from florist.common.transport.grpc_dialer import keep_trying
 from florist.common.transport.rate_limited_log import RateLimitedLog
+from florist.common.transport.tls_probe import PeerUnavailable
 from tests.support.clocks import FakeClock
 from tests.support.links import free_address
 
@@ -19,12 +19,14 @@ def test_retries_are_spaced_and_end_in_time() -> None:
     def connect(_: float) -> None:
         pytest.fail("there is nothing to connect to")
 
-    with pytest.raises(NotYet, match="telco could not be reached within 60 s: nothing listens"):
+    with pytest.raises(
+        PeerUnavailable, match="telco could not be reached within 60 s: nothing listens"
+    ):
         keep_trying(address, None, "telco", 60.0, connect, reasons.append, clock)
     assert clock.sleeps[:5] == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0])
     assert set(clock.sleeps[4:]) == {2.0}
     assert 57 < clock.now() - 1000 <= 60
-    assert set(reasons) == {f"nothing listens at {address}"}
+    assert set(reasons) == {f"nothing listens on {address}"}
     assert len(reasons) == 10
 
 
