@@ -16,7 +16,7 @@ from threading import Condition, Lock
 import torch
 from torch import Tensor
 
-#: The input of a request: tensors with one row per prediction. All requests have as many tensors.
+#: The input of a request: tensors with one row per prediction; the same number in all requests.
 Columns = tuple[Tensor, ...]
 Compute = Callable[..., Tensor]
 
