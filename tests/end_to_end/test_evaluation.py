@@ -1,6 +1,6 @@
-"""The evaluate stage: what it leaves behind, what it goes on with, and what it refuses.
+"""The evaluate stage: its results, how it resumes, and what it refuses.
 
-Where processes are not the point, both parties run in threads over a link in memory.
+Unless a test is about processes, both parties run in threads over an in-memory link.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ BOTH = {"active": ACTIVE, "passive": PASSIVE}
 
 @dataclass(frozen=True)
 class Evaluated(QuickModel):
-    """As many people to evaluate on as others."""
+    """Sample data with as many evaluation people as training people."""
 
     evaluation_fraction: float = 1.0
 
 
 @dataclass(frozen=True)
 class OwnColumns(SharedColumns):
-    """The active party has features of its own, of the people to evaluate on too."""
+    """Sample data in which the active party has features, also of the evaluation people."""
 
     def write(self, active: Path, passive: Path) -> None:
         SharedColumns.write(self, active, passive)
@@ -82,7 +82,7 @@ class OwnColumns(SharedColumns):
 
 @dataclass(frozen=True)
 class MadeUp(QuickModel):
-    """Embeddings for people whom the passive party lacks are made up."""
+    """A model trained with random embeddings for people that the passive party lacks."""
 
     def settings(self, role: RoleName) -> dict[str, Any]:
         return QuickModel.settings(self, role) | {
@@ -102,7 +102,7 @@ def workspace(trained: Workspace, tmp_path: Path) -> Workspace:
 
 @pytest.fixture(autouse=True)
 def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures take longer than all the rest; processes of their own draw them."""
+    """Skip reports, since plots take longer than everything else; separate processes draw them."""
     monkeypatch.setattr(evaluate_stage, "render", lambda _: "")
 
 
@@ -110,7 +110,7 @@ def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def alone(workspace: Workspace, role: RoleName, **options: bool) -> FloristError:
-    """The end of a party that is refused before it calls its peer."""
+    """Return the error of a party that fails before it connects to its peer."""
     with pytest.raises(FloristError) as end:
         run_stage(
             "evaluate",
@@ -124,7 +124,7 @@ def alone(workspace: Workspace, role: RoleName, **options: bool) -> FloristError
 
 @dataclass(frozen=True)
 class Run:
-    """How both ended, and what crossed the line, as each saw it."""
+    """How both parties ended, and the messages that each recorded."""
 
     ends: dict[RoleName, FloristError | None]
     links: dict[RoleName, RecordingLink]
@@ -187,16 +187,16 @@ def table(workspace: Workspace, role: RoleName) -> Path:
 
 
 def rewrite(path: Path, change: Callable[[list[list[str]]], list[list[str]]]) -> None:
-    """Change a table's rows, of which the first is its header."""
+    """Change a table's rows, including the header."""
     rows = [line.split(",") for line in path.read_text().splitlines()]
     path.write_text("".join(",".join(row) + "\n" for row in change(rows)))
 
 
-# --- what it leaves behind ---
+# --- results ---
 
 
 def test_between_two_processes(workspace: Workspace) -> None:
-    """And once more: refused, then forced, with the same people and the same figures."""
+    """A repeated evaluation is refused; forced, it gives the same figures for the same people."""
     with (
         workspace.start_warm("active", stage="evaluate") as active,
         workspace.start_warm("passive", stage="evaluate") as passive,
@@ -206,7 +206,7 @@ def test_between_two_processes(workspace: Workspace) -> None:
     assert ours["estimates"] == theirs["estimates"]
     assert 0 < ours["estimates"]["auc"]["standard_error"] < 0.5
     assert ours["run"] == theirs["run"]
-    # Of 640 people of the passive party a third stand in; so many of 320 can be scored.
+    # A third of the passive party's 640 rows are reserved, so that many of 320 people are scored.
     assert ours["scored"] == 213
     assert (ours["sizes"]["own"], ours["sizes"]["peer"]) == (213, 427)
     assert len(ours["curve"]) == 15
@@ -238,7 +238,7 @@ def ranks(workspace: Workspace) -> dict[RoleName, bytes]:
     }
 
 
-def test_nothing_is_on_the_line_but_the_protocol(workspace: Workspace) -> None:
+def test_only_protocol_messages_are_sent(workspace: Workspace) -> None:
     done = run_well(workspace)
     everyone = [
         identifier
@@ -261,7 +261,7 @@ def test_nothing_is_on_the_line_but_the_protocol(workspace: Workspace) -> None:
     }
 
 
-def test_the_result_tells_neither_ids_nor_secrets(workspace: Workspace) -> None:
+def test_the_result_contains_neither_ids_nor_secrets(workspace: Workspace) -> None:
     run_well(workspace)
     for role in ROLES:
         runs = workspace.run_directory(role)
@@ -286,11 +286,11 @@ def test_rows_kept_out_of_the_union_are_marked(workspace: Workspace) -> None:
         assert (union.alignment.rank_of_row == -1).sum() == kept_out
 
 
-def test_dummies_take_part_and_count_as_nobody(workspace: Workspace) -> None:
+def test_dummies_are_not_counted_as_people(workspace: Workspace) -> None:
     configure(workspace, {"alignment.dummies": 9})
     run_well(workspace)
     ours = result(workspace, "active")
-    # The passive party tells a power of two, which leaves 128 - 9 people.
+    # The passive party announces a power of two, which leaves 128 - 9 people.
     assert (ours["scored"], ours["sizes"]["own"]) == (119, 128)
     shared = ours["sizes"]["own"] + ours["sizes"]["peer"] - ours["sizes"]["union"]
     assert ours["sizes"]["shared"] == shared <= 119
@@ -321,7 +321,7 @@ def test_own_features(tmp_path: Path) -> None:
     assert 0 < estimates["auc"]["standard_error"] < 0.5
 
 
-def test_people_of_the_training_table_are_warned_of(
+def test_people_of_the_training_table_cause_a_warning(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = workspace.table("active").read_text().splitlines()[1:11]
@@ -333,7 +333,7 @@ def test_people_of_the_training_table_are_warned_of(
     assert "10 of the 330 people in our evaluation table" in caplog.text
 
 
-def test_the_bundles_predict_as_the_run_did_when_it_ended(trained: Workspace) -> None:
+def test_bundles_predict_like_the_finished_run(trained: Workspace) -> None:
     active = load_bundle(trained.run_directory("active"), "active")
     passive = load_bundle(trained.run_directory("passive"), "passive")
 
@@ -353,11 +353,11 @@ def test_the_bundles_predict_as_the_run_did_when_it_ended(trained: Workspace) ->
         assert getattr(found, name) == pytest.approx(last[name], abs=1e-6)
 
 
-# --- gone on with ---
+# --- resumed ---
 
 
-def test_a_union_without_a_result_is_gone_on_with(workspace: Workspace) -> None:
-    """As after a stop between the two."""
+def test_an_interrupted_evaluation_reuses_its_union(workspace: Workspace) -> None:
+    """The state is that after a stop between alignment and evaluation."""
     run_well(workspace)
     first, kept = result(workspace, "active"), ranks(workspace)
     for role in ROLES:
@@ -368,7 +368,7 @@ def test_a_union_without_a_result_is_gone_on_with(workspace: Workspace) -> None:
     assert result(workspace, "active")["estimates"] == first["estimates"]
 
 
-def test_another_model_meets_the_same_people(workspace: Workspace) -> None:
+def test_another_model_is_evaluated_on_the_same_people(workspace: Workspace) -> None:
     run_well(workspace)
     first, kept = result(workspace, "active"), ranks(workspace)
     retrain(workspace)
@@ -426,7 +426,7 @@ def test_different_agreements(workspace: Workspace) -> None:
 
 
 def retrain(workspace: Workspace) -> None:
-    """Other weights, by another learning rate."""
+    """Train other weights, with another learning rate."""
     configure(workspace, {"optimiser.learning_rate": 3e-3})
 
     def end(role: RoleName, link: Link) -> None:
@@ -446,7 +446,7 @@ def retrain(workspace: Workspace) -> None:
             done.result(timeout=60)
 
 
-# --- refused before the peer is called ---
+# --- refused before connecting ---
 
 
 def without(path: Path, what: str) -> None:
@@ -495,7 +495,7 @@ def test_bad_input(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_nothing_trained(workspace: Workspace, role: RoleName) -> None:
+def test_evaluation_needs_a_trained_model(workspace: Workspace, role: RoleName) -> None:
     shutil.rmtree(workspace.run_directory(role).training)
     end = alone(workspace, role)
     assert end.exit_code == 2
@@ -512,7 +512,7 @@ def test_a_table_that_changed_since_it_was_aligned(workspace: Workspace, role: R
     assert "evaluation-alignment" in str(end)
 
 
-def test_strategies_without_independence_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_dependent_feature_strategies_are_refused_with_the_reason(tmp_path: Path) -> None:
     workspace = train_pair(tmp_path / "made-up", MadeUp())
     for role in ROLES:
         end = alone(workspace, role)

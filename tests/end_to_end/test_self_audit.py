@@ -1,4 +1,4 @@
-"""The self-audit in real runs: it stops a leak, leaves a clean run alone, and keeps to itself."""
+"""The self-audit in real runs: it stops leaks, lets clean runs finish, and sends nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ STOP = {"audit.stop_above": LIMIT, "audit.every": 20}
 
 @dataclass
 class Both:
-    """A run of both parties: how it ended, and what crossed the link, seen by the passive one."""
+    """A run of both parties, with the messages that the passive party recorded."""
 
     workspace: Workspace
     options: StageOptions = field(default_factory=StageOptions)
@@ -139,7 +139,7 @@ def assert_same_weights(one: Workspace, other: Workspace) -> None:
 
 @pytest.fixture(scope="module")
 def clean_run(aligned: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """A run that is to stop if it leaks, and does not; its view is kept."""
+    """Return a clean run with a stop limit, whose view is kept."""
     directory = tmp_path_factory.mktemp("clean") / "copy"
     run = Both(copy(aligned, directory, CLEAN, STOP, {"audit.keep_view": True}))
     assert run.run() == {"active": None, "passive": None}
@@ -153,14 +153,14 @@ def clean(clean_run: Both) -> Workspace:
 
 @pytest.fixture(autouse=True)
 def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures take longer than the training; the clean run, made before, has them."""
+    """Skip reports, since plots take longer than training. The clean run has one."""
     monkeypatch.setattr(train_stage, "render", lambda _: "")
 
 
-# --- what it does to a run ---
+# --- effect on a run ---
 
 
-def test_a_clean_run_is_left_alone(clean: Workspace) -> None:
+def test_a_clean_run_is_not_stopped(clean: Workspace) -> None:
     attacks = {"active": PASSIVE_ATTACKS.names, "passive": ACTIVE_ATTACKS.names}
     for role in ROLES:
         found = record(clean, role)
@@ -178,7 +178,7 @@ def test_a_clean_run_is_left_alone(clean: Workspace) -> None:
 
 
 def test_a_run_that_leaks_is_stopped(aligned: Workspace, tmp_path: Path) -> None:
-    """At the first audit; checkpoints stay; the peer hears of a policy and of nothing else."""
+    """The first audit stops it. Checkpoints stay, and the peer learns only that a policy did it."""
     workspace = copy(aligned, tmp_path / "copy", LEAKY)
     workspace.configure("active", STOP)
     run = Both(workspace)
@@ -195,11 +195,11 @@ def test_a_run_that_leaks_is_stopped(aligned: Workspace, tmp_path: Path) -> None
         assert CheckpointStore(runs.checkpoints, keep=1).steps() == [12, 15, 18]
         assert not runs.training.exists()
     assert record(workspace, "active").verdict == "stop"
-    assert_nothing_told(run.link)
+    assert_nothing_revealed(run.link)
 
 
-def assert_nothing_told(link: RecordingLink) -> None:
-    """The passive party received what the protocol knows, and no figure but those of an epoch."""
+def assert_nothing_revealed(link: RecordingLink) -> None:
+    """Assert that the passive party received only protocol messages, without audit figures."""
     received = [r for r in link.records if r.direction is Direction.RECEIVED]
     for one in received:
         if one.channel == CONTROL:
@@ -212,25 +212,25 @@ def assert_nothing_told(link: RecordingLink) -> None:
     assert all(not re.search(r"\d|gradient|AUC", reason) for reason in aborts)
 
 
-def test_a_policy_ends_two_processes_with_its_exit_code(aligned: Workspace, tmp_path: Path) -> None:
+def test_a_policy_stop_has_its_own_exit_code(aligned: Workspace, tmp_path: Path) -> None:
     workspace = copy(aligned, tmp_path / "copy", LEAKY)
     workspace.configure("active", STOP)
     with workspace.start_warm("active") as active, workspace.start_warm("passive") as passive:
         assert (active.finish(), passive.finish()) == (6, 5)
     assert "audit.stop_above" in active.output
-    assert "the run goes on" in active.output
+    assert "the run resumes" in active.output
     assert "privacy policy" in passive.output
     assert "audit.stop_above" not in passive.output
 
 
-def test_a_leak_is_warned_of_otherwise(
+def test_a_leak_below_the_stop_limit_causes_a_warning(
     aligned: Workspace,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workspace = copy(aligned, tmp_path / "copy", LEAKY)
-    workspace.configure("active", {"audit.stop_tpr_above": 0.01})  # which few rows cannot pass
+    workspace.configure("active", {"audit.stop_tpr_above": 0.01})  # which few rows cannot exceed
     monkeypatch.setattr(logging.getLogger("florist"), "propagate", True)
     with caplog.at_level(logging.INFO, logger="florist.audit"):
         assert Both(workspace).run() == {"active": None, "passive": None}
@@ -245,21 +245,21 @@ def test_a_leak_is_warned_of_otherwise(
     assert "stop_tpr_above 0.01" in printed
 
 
-def test_it_changes_neither_weights_nor_messages(
+def test_the_audit_changes_neither_weights_nor_messages(
     clean_run: Both, aligned: Workspace, tmp_path: Path
 ) -> None:
     workspace = copy(aligned, tmp_path / "copy", CLEAN, {"audit.enabled": False})
     off = Both(workspace)
     assert off.run() == {"active": None, "passive": None}
     assert_same_weights(workspace, clean_run.workspace)
-    assert on_the_line(off.link) == on_the_line(clean_run.link)
+    assert sent_and_received(off.link) == sent_and_received(clean_run.link)
     runs = workspace.run_directory("active")
     assert not runs.audit.exists()
     assert json.loads((runs.training / "metrics.json").read_text())["audit"] is None
 
 
-def on_the_line(link: RecordingLink) -> list[bytes]:
-    """All that was sent, then all that was received, in training."""
+def sent_and_received(link: RecordingLink) -> list[bytes]:
+    """Return all training messages sent, then all received."""
     return [
         encode(r.message)
         for direction in Direction
@@ -270,10 +270,10 @@ def on_the_line(link: RecordingLink) -> list[bytes]:
     ]
 
 
-def test_a_resumed_run_goes_on_with_its_audit(
+def test_a_resumed_run_continues_its_audit(
     clean: Workspace, aligned: Workspace, tmp_path: Path
 ) -> None:
-    """From what is sent since then; the figures before are kept, the weights are the same."""
+    """It audits what is sent after resuming; earlier figures are kept, and weights are the same."""
     workspace = copy(aligned, tmp_path / "copy", CLEAN, STOP)
     ends = Both(workspace, stop_after=STEPS_PER_EPOCH + 5).run()
     assert all(end is not None for end in ends.values())
@@ -284,21 +284,21 @@ def test_a_resumed_run_goes_on_with_its_audit(
     after = record(workspace, "active").audits
     assert after[:2] == before
     assert [figures.step for figures in after] == [20, 29, 40, 58]
-    # The second epoch's first steps were before: nobody was seen twice.
+    # The first steps of the second epoch were before the resumption, so no UID was seen twice.
     assert "flips" not in {finding.attack for finding in after[-1].findings}
 
 
-def test_a_new_run_forgets_the_audit_of_the_one_before(clean: Workspace, tmp_path: Path) -> None:
+def test_a_new_run_deletes_the_audit_of_the_previous_run(clean: Workspace, tmp_path: Path) -> None:
     workspace = copy(clean, tmp_path / "copy", {"audit.enabled": False})
     assert workspace.run_directory("active").audit.exists()
     Both(workspace, StageOptions(force=True), stop_after=1).run()
     assert not workspace.run_directory("active").audit.exists()
 
 
-# --- what it leaves behind ---
+# --- results ---
 
 
-def test_the_report_shows_it(clean: Workspace) -> None:
+def test_the_report_shows_the_audit(clean: Workspace) -> None:
     for role in ROLES:
         folder = clean.run_directory(role).training
         text = (folder / "report.html").read_text()
@@ -310,13 +310,13 @@ def test_the_report_shows_it(clean: Workspace) -> None:
         assert 0.5 <= summary["strongest"]["auc"]["value"] < 0.65
 
 
-#: All that a line may hold; the first one is about the run, the others about an audit each.
+#: The keys that a line may have: the first line describes the run, each other line an audit.
 HEADER = {"format", "role", "followed", "settings"}
 FIGURES = {"step", "over", "findings"}
 FINDING = {"attack", "auc", "tpr"}
 
 
-def test_its_files_hold_aggregates_only(clean: Workspace) -> None:
+def test_audit_files_contain_only_aggregates(clean: Workspace) -> None:
     for role in ROLES:
         path = AuditFolder(clean.run_directory(role).audit).record
         header, *audits = map(json.loads, path.read_text().splitlines())
@@ -325,7 +325,7 @@ def test_its_files_hold_aggregates_only(clean: Workspace) -> None:
             assert audit.keys() == FIGURES
             for finding in audit["findings"]:
                 assert finding.keys() == FINDING
-                assert finding["tpr"] is None  # of few rows
+                assert finding["tpr"] is None  # too few rows
                 assert finding["auc"].keys() == {"value", "low", "high"}
                 assert all(value == round(value, 4) for value in finding["auc"].values())
 
@@ -357,7 +357,7 @@ def test_audit_shows_a_finished_run(clean: Workspace, role: RoleName, tmp_path: 
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_audit_again_attacks_what_was_kept(clean: Workspace, role: RoleName) -> None:
+def test_audit_again_uses_the_kept_view(clean: Workspace, role: RoleName) -> None:
     view = AuditFolder(clean.run_directory(role).audit).view
     assert stat.S_IMODE(view.stat().st_mode) == 0o600
     facts = json.loads(florist("audit", str(clean.run_directory(role).path), "--again", "--json"))
@@ -369,11 +369,11 @@ def test_audit_again_attacks_what_was_kept(clean: Workspace, role: RoleName) -> 
         assert found[finding["attack"]]["value"] == pytest.approx(finding["auc"]["value"], abs=1e-4)
 
 
-def test_audit_of_nothing_says_what_to_do(
+def test_audit_without_a_record_explains_what_to_do(
     aligned: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = copy(aligned, tmp_path / "copy").run_directory("active")
-    for run, says in ((tmp_path / "none", "is no folder"), (runs.path, "holds no self-audit")):
+    for run, says in ((tmp_path / "none", "is not a folder"), (runs.path, "holds no self-audit")):
         code = reported(lambda run=run: app(["audit", str(run)], standalone_mode=False))  # type: ignore[misc]
         assert code == 2
         assert says in caplog.text

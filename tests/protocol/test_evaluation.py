@@ -1,4 +1,4 @@
-"""Both parts of an evaluation in memory: unbiased, the same again, and silent on who is shared."""
+"""Both sides of an evaluation in memory: unbiased, reproducible, and silent about membership."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ REPEATED = EvaluationAgreement(table=True, stand_ins="repeated")
 NOTHING = Preprocessing(PreprocessingSettings(), (), ())
 
 
-# --- a model, and people whose labels follow it ---
+# --- a model, and people whose labels depend on it ---
 
 
 def bundles(*, own: bool = False, **training: Any) -> tuple[ActiveBundle, PassiveBundle]:  # noqa: ANN401
-    """Both halves, whose weights make predictions that differ; numbers are the only features."""
+    """Return both halves of a model with numeric features, whose predictions vary."""
     values = {"cut_width": 4, "micro_batch": 100, "embedding_noise": 0.0, **training}
     agreement = Agreement.model_validate({"training": values})
     bottom = make_bottom(
@@ -116,7 +116,7 @@ def random_features(rows: int, random: np.random.Generator) -> Features:
 
 @dataclass(frozen=True)
 class People:
-    """Everybody: features at the passive party, own ones, labels."""
+    """All people: features of the passive party, features of the active party, and labels."""
 
     features: Features
     own: Features
@@ -127,7 +127,7 @@ class People:
 def make_people(
     halves: tuple[ActiveBundle, PassiveBundle], rows: int, random: np.random.Generator
 ) -> People:
-    """Labels are drawn less confidently than the model predicts."""
+    """Draw people whose labels are less certain than the model predicts."""
     active, passive = halves
     features, own = random_features(rows, random), random_features(rows, random)
     scores = active.predict(passive.embed(features), own if active.has_features else None)
@@ -140,7 +140,7 @@ def make_people(
 
 
 def row_of_each(parts: EvaluationData) -> Rows:
-    """The row that the passive party embeds for each UID."""
+    """Return the row that the passive party embeds for each UID."""
     return evaluation_stand_ins(parts).rows(np.arange(parts.sizes.union))
 
 
@@ -149,7 +149,7 @@ def row_of_each(parts: EvaluationData) -> Rows:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Which people the active and the passive party have in the union, and who stands in."""
+    """The people that each party has in the union, and the passive party's reserved rows."""
 
     active: Rows
     passive: Rows
@@ -157,7 +157,7 @@ class Overlap:
 
     @classmethod
     def of(cls, active: int, passive: int, shared: int, random: np.random.Generator) -> Overlap:
-        """At random places; as many further people stand in as the active party has."""
+        """Draw people at random; there are as many reserved rows as the active party has people."""
         everyone = random.permutation(2 * active + passive - shared)
         return cls(
             everyone[:active],
@@ -174,7 +174,7 @@ def parts_of(
     *,
     own: bool = False,
 ) -> tuple[EvaluationData, EvaluationData]:
-    """As after the union: positions that say nothing of who it is."""
+    """Return both parties' data as after an alignment, with random ranks."""
     agreement = agreement or EvaluationAgreement(table=True)
     union = np.union1d(overlap.active, overlap.passive)
     rank_of = np.full(len(people.labels), -1)
@@ -213,7 +213,7 @@ def run(
     active: Callable[[Link], Link] = as_it_is,
     passive: Callable[[Link], Link] = as_it_is,
 ) -> tuple[Evaluation | FloristError, Evaluation | FloristError | None]:
-    """Both parts in threads of their own; what each found, or why it ended."""
+    """Run both sides in threads; return what each found, or its error."""
     links = linked_pair(grace=0.05)
 
     def end(evaluate: Callable[..., Any], side: int, wrap: Callable[[Link], Link]) -> Any:  # noqa: ANN401
@@ -249,7 +249,7 @@ def evaluated(
 @pytest.mark.parametrize("own", [False, True], ids=["labels-only", "own-features"])
 @pytest.mark.parametrize("shared", [80, 240, 560, 800])
 def test_unbiased_whatever_the_overlap(shared: int, *, own: bool) -> None:
-    """From a tenth of the active party's people to all of them."""
+    """The overlap ranges from a tenth of the active party's people to all of them."""
     halves = bundles(own=own)
     random = np.random.default_rng(shared)
     replications = 25
@@ -272,7 +272,7 @@ def test_unbiased_whatever_the_overlap(shared: int, *, own: bool) -> None:
     assert {(each.rows, each.shared) for each in found} == {(800, shared)}
 
 
-def test_with_all_shared_it_is_the_models_own_figures() -> None:
+def test_estimates_equal_the_models_metrics_if_all_are_shared() -> None:
     halves = bundles(calibration="test")
     people = make_people(halves, 900, np.random.default_rng(2))
     everyone = np.arange(300)
@@ -294,7 +294,7 @@ def test_several_classes(*, own: bool) -> None:
     assert found.curve is None
 
 
-def test_there_is_noise_where_rows_are_copied_and_only_there() -> None:
+def test_noise_is_added_only_if_rows_are_copied() -> None:
     quiet, noisy = bundles(), bundles(embedding_noise=3.0)
     people = make_people(quiet, 6000, np.random.default_rng(5))
     everyone = np.arange(3000)
@@ -304,7 +304,7 @@ def test_there_is_noise_where_rows_are_copied_and_only_there() -> None:
     assert evaluated(noisy, repeated).auc.high < evaluated(quiet, repeated).auc.low
 
 
-# --- who stands in ---
+# --- stand-ins ---
 
 
 def passive_parts(agreement: EvaluationAgreement | None = None) -> EvaluationData:
@@ -315,7 +315,7 @@ def passive_parts(agreement: EvaluationAgreement | None = None) -> EvaluationDat
 
 
 def test_stand_ins_are_used_once_and_are_not_in_the_union() -> None:
-    """So that no two embeddings are of the same row: nothing sets a stand-in apart."""
+    """No two embeddings are of the same row, so nothing distinguishes a stand-in."""
     parts = passive_parts()
     rows = row_of_each(parts)
     own = parts.membership.row_of_rank
@@ -336,7 +336,7 @@ def test_repeated_stand_ins_are_any_rows() -> None:
     assert np.array_equal(row_of_each(parts), rows)
 
 
-def test_a_peer_with_more_people_than_stand_ins_is_refused() -> None:
+def test_a_peer_with_more_uids_than_reserved_rows_is_refused() -> None:
     halves = bundles()
     people = make_people(halves, 700, np.random.default_rng(8))
     ours, theirs = parts_of(people, Overlap.of(200, 300, 120, np.random.default_rng(9)))
@@ -349,7 +349,7 @@ def test_a_peer_with_more_people_than_stand_ins_is_refused() -> None:
 @pytest.mark.parametrize(
     ("rows", "dummies", "most"), [(3, 0, 1), (100, 0, 33), (100, 7, 32), (96, 1, 32), (95, 1, 16)]
 )
-def test_how_many_a_table_can_stand_in_for(rows: int, dummies: int, most: int) -> None:
+def test_number_of_reserved_rows(rows: int, dummies: int, most: int) -> None:
     assert most_stand_ins(rows, dummies) == most
 
 
@@ -361,7 +361,7 @@ def test_rows_in_the_union_are_random() -> None:
     assert not np.array_equal(chosen, random_rows(50, 20, SecretDraws.from_seed(2)))
 
 
-# --- what crosses the line ---
+# --- messages ---
 
 
 def records(
@@ -377,8 +377,8 @@ def records(
     return [(record.direction.value, record.message) for record in kept[0].records]
 
 
-def test_sizes_and_order_are_the_same_whoever_is_shared() -> None:
-    """Embeddings in, figures out, and nothing else."""
+def test_messages_have_the_same_sizes_and_order_for_every_membership() -> None:
+    """Only embeddings and the summary are sent."""
     halves = bundles(embedding_noise=0.1)
     people = make_people(halves, 900, np.random.default_rng(10))
     shapes = set()
@@ -393,8 +393,8 @@ def test_sizes_and_order_are_the_same_whoever_is_shared() -> None:
     assert len(shapes) == 1
 
 
-def test_the_same_model_on_the_same_union_sends_the_same_again() -> None:
-    """And another model other noise: nothing is learnt by repeating."""
+def test_a_repeated_evaluation_sends_the_same_bytes() -> None:
+    """Another model has different noise, so repetition reveals nothing."""
     active, passive = bundles(embedding_noise=0.1)
     people = make_people((active, passive), 900, np.random.default_rng(11))
     overlap = Overlap.of(250, 300, 100, np.random.default_rng(12))
@@ -433,7 +433,7 @@ def test_the_passive_party_learns_what_is_agreed(told: str) -> None:
     ],
     ids=str,
 )
-def test_a_summary_that_is_none_is_refused(lie: EvaluationSummary) -> None:
+def test_an_invalid_summary_is_refused(lie: EvaluationSummary) -> None:
     halves = bundles()
     people = make_people(halves, 900, np.random.default_rng(15))
     parts = parts_of(people, Overlap.of(250, 300, 100, np.random.default_rng(16)))
@@ -456,7 +456,7 @@ def test_a_summary_that_is_none_is_refused(lie: EvaluationSummary) -> None:
     ],
     ids=["rank", "type", "length", "nan"],
 )
-def test_embeddings_that_are_none_are_refused(
+def test_invalid_embeddings_are_refused(
     spoil: Callable[[EvaluationEmbeddingBlock], Message],
 ) -> None:
     halves = bundles()
@@ -472,11 +472,11 @@ def test_embeddings_that_are_none_are_refused(
     assert isinstance(ours, ProtocolViolation)
 
 
-# --- what an attacker makes of it ---
+# --- attacks ---
 
 
 def collision_auc(agreement: EvaluationAgreement | None) -> float:
-    """How well the distance to the nearest other embedding tells real rows from stand-ins."""
+    """Return how well the distance to the nearest embedding separates real rows from stand-ins."""
     halves = bundles()
     people = make_people(halves, 1600, np.random.default_rng(19))
     overlap = Overlap.of(500, 600, 250, np.random.default_rng(20))

@@ -1,4 +1,4 @@
-"""Attacks of the active party, on embeddings with planted copies, changes and labels."""
+"""Attacks by the active party, on embeddings with planted copies, changes and labels."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_collision_finds_copies_but_suspects_donors_too() -> None:
     assert scores.shape == own.shape
     has_twin = ~is_real[own] | np.isin(own, donors)
     assert auc_of(-scores, has_twin) > 0.99
-    # Real people who were copied look like copies: so many pairs are even.
+    # Real people who were copied look like copies, so these pairs are ties.
     copied_share = np.isin(own, donors)[is_real[own]].mean()
     assert auc_of(scores, is_real[own]) == pytest.approx(1 - copied_share / 2, abs=0.05)
 
 
-def test_a_twin_among_the_peers_own_is_proof() -> None:
+def test_a_twin_among_the_peers_uids_proves_a_copy() -> None:
     embeddings, is_real, donors = copied(noise=1e-3)
     own = np.arange(OWN)
     result = evaluate("any", embedding_donor(active(embeddings, uids=own)), is_real[own])
@@ -68,7 +68,7 @@ def test_a_twin_among_the_peers_own_is_proof() -> None:
     assert result.finds_real[0.01].value < 0.05
 
 
-def test_epochs_together_see_through_noise() -> None:
+def test_several_epochs_average_out_noise() -> None:
     embeddings, is_real, _ = copied(noise=0.2, epochs=4)
     own = np.arange(OWN)
     view = active(embeddings, uids=own)
@@ -78,25 +78,25 @@ def test_epochs_together_see_through_noise() -> None:
     assert auc_of(embedding_donor(view), is_real[own]) > 0.63
 
 
-def test_after_one_epoch_donors_are_sought_within_it() -> None:
+def test_donors_are_found_within_a_single_epoch() -> None:
     embeddings, is_real, _ = copied(noise=1e-3, epochs=1)
     view = active(embeddings, uids=np.arange(OWN))
     assert auc_of(embedding_donor(view), is_real[:OWN]) > 0.65
     assert np.isnan(embedding_twin(view)).all()
 
 
-def test_without_uids_of_the_peer_alone_no_donor_is_known() -> None:
+def test_donors_need_uids_that_only_the_peer_has() -> None:
     assert np.isnan(embedding_donor(active(copied(0.1)[0]))).all()
 
 
-def test_few_embeddings_collide_with_nothing() -> None:
+def test_too_few_embeddings_have_no_collision_score() -> None:
     for size in (1, 2, 10):
         view = active(np.ones((1, size, 2)))
         assert np.isnan(embedding_collision(view)).all()
         assert np.isnan(embedding_donor(view)).all()
 
 
-def test_large_views_are_judged_by_a_fixed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_views_are_scored_on_a_fixed_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest_neighbours, "JUDGED", 50)
     embeddings, _, _ = copied(0.1)
     view = active(embeddings, uids=np.arange(OWN))
@@ -109,7 +109,7 @@ def test_large_views_are_judged_by_a_fixed_sample(monkeypatch: pytest.MonkeyPatc
     assert embedding_collision(view)[judged[0]] == pytest.approx(everyone[judged[0]])
 
 
-def test_drift_finds_features_that_are_drawn_anew() -> None:
+def test_drift_finds_features_that_are_redrawn() -> None:
     random = np.random.default_rng(0)
     is_real = half_real(SIZE)
     rows = random.normal(size=(SIZE, WIDTH))
@@ -121,7 +121,7 @@ def test_drift_finds_features_that_are_drawn_anew() -> None:
     assert evaluate("embedding-drift", scores, is_real).auc.value > 0.99
 
 
-def test_a_model_that_changes_is_no_drift() -> None:
+def test_a_changing_model_is_not_drift() -> None:
     random = np.random.default_rng(0)
     rows = random.normal(size=(SIZE, WIDTH))
     embeddings = np.stack([rows, rows @ random.normal(size=(WIDTH, WIDTH)) + 4])
@@ -129,12 +129,12 @@ def test_a_model_that_changes_is_no_drift() -> None:
     assert tells_nothing(embedding_drift(active(moved)))
 
 
-def test_one_epoch_shows_no_drift() -> None:
+def test_one_epoch_has_no_drift_score() -> None:
     assert np.isnan(embedding_drift(active(np.ones((1, 30, 2))))).all()
 
 
 def labelled(strengths: tuple[float, ...]) -> tuple[Array, Array, Array]:
-    """Embeddings that lean to their label, by a strength for each epoch, where they are real."""
+    """Return embeddings whose real rows depend on the label, with a strength per epoch."""
     random = np.random.default_rng(4)
     is_real = half_real(SIZE)
     labels = (random.random(SIZE) < 0.3).astype(float)
@@ -148,11 +148,11 @@ def test_likelihood_finds_features_that_fit_the_label() -> None:
     rows, labels, is_real = labelled((3, 3))
     scores = own_label_likelihood(active(rows, labels))
     assert evaluate("any", scores, is_real).auc.low > 0.6
-    # The rarer a label, the more it says that features fit it.
+    # The rarer a label, the more a good fit counts.
     assert scores[is_real & (labels == 1)].mean() > scores[is_real & (labels == 0)].mean()
 
 
-def test_memorisation_finds_what_fits_better_and_better() -> None:
+def test_memorisation_finds_rows_that_fit_better_each_epoch() -> None:
     rows, labels, is_real = labelled((0, 1, 3))
     assert evaluate("any", feature_memorisation(active(rows, labels)), is_real).auc.low > 0.55
     rows, labels, is_real = labelled((3, 3))
@@ -160,14 +160,14 @@ def test_memorisation_finds_what_fits_better_and_better() -> None:
     assert np.isnan(feature_memorisation(active(rows[:1], labels))).all()
 
 
-def test_without_labels_nothing_fits_them() -> None:
+def test_without_labels_there_are_no_scores() -> None:
     view = active(np.zeros((2, 50, 3)), np.full(50, np.nan))
     assert np.isnan(own_label_likelihood(view)).all()
     assert np.isnan(feature_memorisation(view)).all()
 
 
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
-def test_nothing_is_found_where_nothing_is(name: str) -> None:
+def test_no_attack_finds_a_leak_in_random_data(name: str) -> None:
     random = np.random.default_rng(2)
     rows, labels = random.normal(size=(3, SIZE, WIDTH)), random.random(SIZE) < 0.3
     view = active(rows, labels, np.arange(OWN))
@@ -184,7 +184,7 @@ def test_half_precision_is_enough(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
-def test_a_run_may_break_off(name: str) -> None:
+def test_interrupted_runs_are_scored(name: str) -> None:
     rows, labels, _ = labelled((1, 2))
     view = active(rows, labels, np.arange(OWN))
     for steps in (0, 1, SIZE // BATCH + 2):

@@ -49,7 +49,7 @@ def test_an_attack_is_found_by_its_file_name() -> None:
 
 
 def test_an_unknown_attack_is_refused_with_the_known_names() -> None:
-    with pytest.raises(ConfigurationError, match=r"'magic' .*spectral"):
+    with pytest.raises(ConfigurationError, match=r"'magic'; choose one of: .*spectral"):
         PASSIVE_ATTACKS["magic"]
 
 

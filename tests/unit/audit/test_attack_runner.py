@@ -1,4 +1,4 @@
-"""The peer's attacks on our own rows: they find what is planted, whichever way they lean."""
+"""The peer's attacks on our own rows find planted leaks, in either direction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UIDS = np.arange(0, UNION, 5)
 
 
 def sightings(real: npt.NDArray[np.bool_], *, length: float, moved: float) -> list[Sighting]:
-    """Two epochs; gradients of synthetic rows are `length` times as long, embeddings move."""
+    """Return two epochs; synthetic rows have `length` times longer gradients, and move."""
     random = np.random.default_rng(1)
     embeddings = random.normal(size=(UNION, WIDTH))
     direction = random.normal(size=WIDTH)
@@ -74,7 +74,7 @@ def test_features_that_change_are_found_in_what_the_passive_party_sends() -> Non
     assert results("passive")["embedding-drift"].folded_auc.low < 0.53
 
 
-def test_scores_are_turned_towards_the_truth() -> None:
+def test_scores_are_inverted_if_needed() -> None:
     real = np.array([True, True, False, False, True])
     scores = np.array([1.0, 2.0, 3.0, np.inf, np.nan])
     assert np.array_equal(turned(scores, real), -scores, equal_nan=True)
@@ -84,7 +84,7 @@ def test_scores_are_turned_towards_the_truth() -> None:
     assert np.array_equal(turned(nothing, real), nothing, equal_nan=True)
 
 
-def test_an_attack_that_cannot_be_made_costs_nothing_else(
+def test_a_failing_attack_does_not_affect_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(_: PassiveView) -> npt.NDArray[np.float64]:

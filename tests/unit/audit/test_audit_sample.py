@@ -1,4 +1,4 @@
-"""Who is followed: a fair sample, in which nobody is without those whose features it shows."""
+"""The sample of an audit is fair, and keeps copied rows together with their originals."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_copies_are_followed_with_their_originals(
     assert share == pytest.approx(OWN / UNION, abs=0.05)
 
 
-def test_the_first_ones_are_followed_where_nobody_copies() -> None:
+def test_the_first_ranks_are_followed_if_no_row_is_copied() -> None:
     expected = np.arange(UNION) < 700
     assert np.array_equal(followed_uids("active", parts(), DRAWS, rows=700), expected)
     tell_tale = parts("fea-gaussian")
     assert np.array_equal(followed_uids("passive", tell_tale, DRAWS, rows=700), expected)
 
 
-def test_all_are_followed_where_there_are_few() -> None:
+def test_all_uids_of_a_small_union_are_followed() -> None:
     for role in ("active", "passive"):
         assert followed_uids(role, parts(), DRAWS, rows=UNION).all()

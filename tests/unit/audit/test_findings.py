@@ -39,7 +39,7 @@ def found(real: int, synthetic: int, shift: float = 0.0) -> Finding | None:
     return Finding.of(evaluate("any", random.normal(size=len(truth)) + shift * truth, truth))
 
 
-def test_few_rows_are_not_told_of() -> None:
+def test_findings_need_enough_rows() -> None:
     assert found(FEWEST - 1, 5000) is None
     assert found(5000, FEWEST - 1) is None
     some = found(FEWEST, FEWEST)
@@ -74,7 +74,7 @@ def test_figures_are_folded_and_rounded() -> None:
         (NONE, finding(1.0, low=1.0, tpr=0.9), "fine"),
     ],
 )
-def test_a_limit_is_passed_with_the_whole_interval(
+def test_a_limit_is_exceeded_by_the_whole_interval(
     settings: AuditSettings, one: Finding, expected: str
 ) -> None:
     harmless = finding(0.5, low=0.5, tpr=0.01, attack="spectral")
@@ -96,7 +96,7 @@ def test_the_strongest_excess_comes_first_and_names_its_setting() -> None:
     assert "audit.stop_tpr_above 0.1" in str(above[1])
 
 
-def test_a_figure_is_shown_with_its_interval() -> None:
+def test_an_estimate_is_formatted_with_its_interval() -> None:
     assert shown(IntervalEstimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
 
 
@@ -113,7 +113,7 @@ def record() -> AuditRecord:
     )
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_record_survives_a_round_trip(tmp_path: Path) -> None:
     path, whole = tmp_path / "audit.jsonl", record()
     AuditRecord("active", whole.settings, 480, whole.audits[:1]).save(path)
     for figures in whole.audits[1:]:
@@ -124,7 +124,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert AuditRecord.load(path) == whole
 
 
-def test_a_record_tells_the_newest_and_the_worst() -> None:
+def test_a_record_has_the_newest_figures_and_the_worst_verdict() -> None:
     assert [figures.step for figures in record().last] == [60, 50]
     assert record().verdict == "warn"
     summary = record().summary()
@@ -138,7 +138,7 @@ def test_a_record_tells_the_newest_and_the_worst() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no JSON\n", "{}\n", '{"format": 1}\n', '{"format": 1}\n[]\n']
 )
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=r"audit\.jsonl is damaged"):
@@ -154,7 +154,7 @@ def test_a_record_of_a_later_release_is_refused(tmp_path: Path) -> None:
         AuditRecord.load(path)
 
 
-def test_the_peer_is_told_no_figure() -> None:
+def test_the_peer_receives_no_figures() -> None:
     error = StoppedByPolicy("flips 0.83, above audit.stop_above 0.6")
     assert error.exit_code == 6
     assert not any(character.isdigit() for character in error.for_peer)

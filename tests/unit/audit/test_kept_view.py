@@ -1,4 +1,4 @@
-"""The view that is kept for a later audit: the same again, for its owner only."""
+"""The view that is kept for a later audit: round trip, and readable only by its owner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sightings() -> list[Sighting]:
     ]
 
 
-def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
+def test_a_view_survives_a_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "view.safetensors"
     save_view(path, sightings()[:1], UNION)
     save_view(path, sightings(), UNION)
@@ -51,7 +51,7 @@ def test_another_union_is_refused(tmp_path: Path) -> None:
         load_view(tmp_path / "view", "cd" * 32)
 
 
-def test_a_view_that_was_not_kept_or_is_damaged_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_view_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"audit\.keep_view"):
         load_view(tmp_path / "view", UNION)
     (tmp_path / "view").write_bytes(b"nothing of the kind")

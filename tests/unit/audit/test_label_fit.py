@@ -1,4 +1,4 @@
-"""How well labels fit embeddings, against a fit made by hand."""
+"""How well labels fit embeddings, against a direct computation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_labels_that_ignore_their_rows_have_no_lift() -> None:
     assert ignoring.mean() < 0.01
 
 
-def test_few_rows_are_fitted_and_all_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_rows_are_fitted_and_all_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, rows, labels = planted(2)
     monkeypatch.setattr(label_fit, "FITTED", 60)
     judged, lifts = (
@@ -61,7 +61,7 @@ def test_few_rows_are_fitted_and_all_judged(monkeypatch: pytest.MonkeyPatch) -> 
     assert lifts.mean() > 0.1
 
 
-def test_certainty_is_bounded() -> None:
+def test_lifts_are_finite() -> None:
     ranks, rows, labels = planted(2)
     rows[:, 0] = 1e6 * labels
     wrong = np.where(ranks < 10, 1 - labels, labels)
@@ -69,7 +69,7 @@ def test_certainty_is_bounded() -> None:
         assert np.isfinite(lifts).all()
 
 
-def test_one_label_alone_fits_anything() -> None:
+def test_a_single_label_has_no_lifts() -> None:
     ranks, rows, _ = planted(2)
     assert not list(label_lifts(ranks, rows, np.zeros(SIZE, dtype=np.int64)))
     assert not list(label_lifts(ranks[:0], rows[:0], np.zeros(0, dtype=np.int64)))

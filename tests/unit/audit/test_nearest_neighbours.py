@@ -1,4 +1,4 @@
-"""Nearest neighbours against comparing all, and the frames in which they are sought."""
+"""Nearest neighbours against brute force, and the frames in which they are computed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.audit.views import active
 
 
 @pytest.mark.parametrize("block", [1, 100, 2**20])
-def test_nearest_by_comparing_all(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearest_equals_brute_force(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest_neighbours, "_BLOCK", block)
     points = np.random.default_rng(0).normal(50, 1, size=(80, 4)).astype(np.float32)
     points[70] = points[3]
@@ -30,7 +30,7 @@ def test_a_point_is_not_its_own_neighbour() -> None:
     assert found.tolist() == [0, np.inf]
 
 
-def test_isolation_by_comparing_all() -> None:
+def test_isolation_equals_brute_force() -> None:
     points = np.random.default_rng(1).normal(size=(60, 3)).astype(np.float32)
     points[9] = points[30]
     chosen, others = np.arange(0, 60, 3), np.arange(20, 60)
@@ -44,11 +44,11 @@ def test_isolation_by_comparing_all() -> None:
     assert scores[3] == pytest.approx(np.log(1e-3))
 
 
-def test_many_copies_of_all_are_not_told_apart() -> None:
+def test_identical_points_have_isolation_zero() -> None:
     assert not isolation(np.ones((40, 2), dtype=np.float32), np.arange(5), np.arange(40)).any()
 
 
-def test_rows_are_standardised_and_dead_dimensions_stay_away() -> None:
+def test_rows_are_standardised_and_constant_dimensions_become_zero() -> None:
     rows = np.random.default_rng(0).normal(3, 5, size=(300, 4))
     rows[:, 2] = 0.1
     found = np.concatenate(list(standardised(active(rows[None]).steps)))
@@ -56,7 +56,7 @@ def test_rows_are_standardised_and_dead_dimensions_stay_away() -> None:
     assert found.std(axis=0) == pytest.approx([1, 1, 0, 1], abs=1e-5)
 
 
-def test_weights_that_change_within_an_epoch_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standardisation_follows_changing_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding_frames, "_ROWS", 100)
     random = np.random.default_rng(0)
     steps = [
@@ -68,7 +68,7 @@ def test_weights_that_change_within_an_epoch_are_followed(monkeypatch: pytest.Mo
         assert rows.std(axis=0) == pytest.approx([0.75, 0.75], abs=0.25)
 
 
-def test_directions_of_noise_do_not_count() -> None:
+def test_directions_of_noise_get_no_weight() -> None:
     random = np.random.default_rng(0)
     rows = random.normal(size=(400, 2)) @ random.normal(size=(2, 30))
     noisy = rows + 0.3 * rows.std(axis=0) * random.normal(size=rows.shape)
@@ -79,8 +79,8 @@ def test_directions_of_noise_do_not_count() -> None:
     assert (spread[:2] ** 2).sum() > 0.95 * (spread**2).sum()
 
 
-def test_weights_that_change_are_taken_out() -> None:
-    """In the frame of all epochs a UID is near its true place, whatever batch it was in."""
+def test_changes_of_the_weights_are_removed() -> None:
+    """In the frame of all epochs, copies are close to each other whatever batches they were in."""
     random = np.random.default_rng(0)
     rows = random.normal(size=(500, 3))
     copies = rows[:250] + 0  # UIDs 250 to 499 are copies of the first

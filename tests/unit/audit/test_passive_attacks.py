@@ -1,4 +1,4 @@
-"""Attacks of the passive party, on gradients whose labels are known."""
+"""Attacks by the passive party, on gradients whose labels are known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE, WIDTH, EPOCHS = 1200, 6, 3
 
 
 def gradients_of(labels: Array, predictions: Array | float = 0.3, seed: int = 0) -> Array:
-    """As a top model sends them: along one direction, which turns slowly, for all rows."""
+    """Return gradients like a top model's: all along one direction, which changes slowly."""
     random = np.random.default_rng(seed)
     epochs, size = labels.shape
     directions = random.normal(size=WIDTH) + 0.2 * random.normal(size=(epochs, 1, WIDTH))
@@ -40,13 +40,13 @@ def repeated(labels: Array) -> Array:
     return np.tile(labels, (EPOCHS, 1))
 
 
-def test_labels_are_read_from_directions() -> None:
+def test_labels_are_inferred_from_directions() -> None:
     labels = drawn_labels()
     for ranks, inferred in inferred_labels(passive(gradients_of(repeated(labels)))):
         assert np.array_equal(inferred, labels[ranks] == 1)
 
 
-def test_an_empty_gradient_has_no_direction() -> None:
+def test_a_zero_gradient_has_cosine_zero() -> None:
     gradients = gradients_of(repeated(drawn_labels()))
     gradients[:, :5] = 0
     view = passive(gradients)
@@ -65,7 +65,7 @@ def test_direction_finds_positives_among_synthetic_negatives() -> None:
     assert result.finds_real[0.01].value == pytest.approx(positives, abs=0.02)
 
 
-def test_norm_finds_labels_that_never_surprise() -> None:
+def test_norm_finds_labels_that_do_not_surprise() -> None:
     is_real = half_real(SIZE)
     labels = drawn_labels()
     predictions = np.where(is_real, 0.5, np.abs(labels - 0.1))
@@ -74,7 +74,7 @@ def test_norm_finds_labels_that_never_surprise() -> None:
 
 
 @pytest.mark.parametrize("name", PASSIVE_ATTACKS.names)
-def test_nothing_is_found_where_nothing_is(name: str) -> None:
+def test_no_attack_finds_a_leak_in_random_data(name: str) -> None:
     random = np.random.default_rng(11)
     view = passive(gradients_of(repeated(drawn_labels())), random.normal(size=(EPOCHS, SIZE, 3)))
     assert tells_nothing(PASSIVE_ATTACKS[name].score(view))
@@ -91,11 +91,11 @@ def test_flips_are_counted_between_epochs() -> None:
     assert not scores[[*range(3, 30), *range(31, 40)]].any()
 
 
-def test_one_epoch_shows_no_flips() -> None:
+def test_one_epoch_has_no_flips() -> None:
     assert np.isnan(flips(passive(gradients_of(drawn_labels()[None])))).all()
 
 
-def test_flips_find_labels_that_are_drawn_anew() -> None:
+def test_flips_find_labels_that_are_redrawn() -> None:
     is_real = half_real(SIZE)
     drawn = np.stack([drawn_labels(seed=seed) for seed in range(EPOCHS)])
     labels = np.where(is_real, drawn[0], drawn)
@@ -108,7 +108,7 @@ def test_likelihood_finds_labels_that_ignore_the_features() -> None:
     features = np.random.default_rng(5).normal(size=(SIZE, 3))
     informed = drawn_labels(1 / (1 + np.exp(1.5 - 4 * features[:, 0])))
     labels = np.where(is_real, informed, drawn_labels(informed.mean(), seed=8))
-    turning = np.stack([features, features[:, ::-1], -features])  # each epoch has its own
+    turning = np.stack([features, features[:, ::-1], -features])  # a different one per epoch
     uids = np.arange(0, SIZE, 3)
     view = passive(gradients_of(repeated(labels)), turning, uids)
     result = evaluate("label-likelihood", inferred_label_likelihood(view), is_real[uids])
@@ -116,7 +116,7 @@ def test_likelihood_finds_labels_that_ignore_the_features() -> None:
     assert result.auc.low > 0.55
 
 
-def test_memorisation_finds_labels_that_surprise_less_and_less() -> None:
+def test_memorisation_finds_labels_that_surprise_less_each_epoch() -> None:
     is_real = half_real(SIZE)
     labels = repeated(drawn_labels())
     learned = np.where(is_real, 1, 0) * np.array([[0.0], [0.3], [0.6]])
@@ -128,8 +128,8 @@ def test_memorisation_finds_labels_that_surprise_less_and_less() -> None:
     assert np.isnan(label_memorisation(passive(gradients_of(labels[:1])))).all()
 
 
-def test_likelihood_counts_against_the_frequency_of_a_label() -> None:
-    """A rare label that fits says more than a frequent one, and is no sign of a bad fit."""
+def test_likelihood_is_relative_to_the_frequency_of_a_label() -> None:
+    """A rare label that fits counts more than a frequent one, and is not taken for a bad fit."""
     features = np.random.default_rng(5).normal(size=(SIZE, 3))
     labels = (features[:, 0] > 1).astype(float)
     view = passive(gradients_of(repeated(labels)), np.tile(features, (EPOCHS, 1, 1)))
@@ -146,7 +146,7 @@ def test_half_precision_is_enough(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PASSIVE_ATTACKS.names)
-def test_a_run_may_break_off(name: str) -> None:
+def test_interrupted_runs_are_scored(name: str) -> None:
     view = passive(gradients_of(repeated(drawn_labels())))
     for steps in (0, 1, SIZE // BATCH + 2):
         cut = type(view)(view.union_size, view.uids, view.steps[:steps])

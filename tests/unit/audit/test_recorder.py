@@ -1,4 +1,4 @@
-"""What a self-audit keeps of a run, against all that crossed the link."""
+"""What a self-audit records of a run, against all messages of the link."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_WINDOW = Window(every=0, rows=100, batch_size=10)
 
 
 def messages(wire: RowCodec, schedule: Schedule = SCHEDULE) -> list[Message]:
-    """A whole run, with test people after each epoch, in the order of a window of two parts."""
+    """Return the messages of a run with test people, in the order of a window of two parts."""
     random = torch.Generator().manual_seed(1)
 
     def rows(count: int) -> bytes:
@@ -73,7 +73,7 @@ def recorded(
 
 
 def assert_same(found: list[Sighting], whole: PassiveView, chosen: Flags) -> None:
-    """The chosen UIDs of the whole view, step by step."""
+    """Return the rows of the chosen UIDs from the complete view, step by step."""
     expected = [step for step in whole.steps if chosen[step.ranks].any()]
     assert len(found) == len(expected)
     for seen, step in zip(found, expected, strict=True):
@@ -86,8 +86,8 @@ def assert_same(found: list[Sighting], whole: PassiveView, chosen: Flags) -> Non
 
 @pytest.mark.parametrize("wire_type", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("every", [0, 4])
-def test_who_is_followed_is_kept_in_all_epochs(wire_type: WireType, every: int) -> None:
-    """Whatever else is kept for the last batches."""
+def test_followed_uids_are_kept_in_all_epochs(wire_type: WireType, every: int) -> None:
+    """The rows kept for the last batches make no difference."""
     wire = RowCodec(wire_type, WIDTH)
     window = Window(every, rows=15, batch_size=10)
     whole = all_of_it(wire)
@@ -126,15 +126,15 @@ def test_a_window_ends_with_each_audit(every: int, rows: int) -> None:
     assert not any(Window(0, rows, 10).holds(step) for step in range(30))
 
 
-def test_one_batch_per_epoch_is_not_taken_for_test_people() -> None:
-    """Their blocks then have the number of the step before."""
+def test_one_batch_per_epoch_is_not_mistaken_for_test_people() -> None:
+    """Blocks of test people then have the number of the previous step."""
     schedule = Schedule(bytes(32), UNION, batch_size=UNION, epochs=4)
     wire = RowCodec("float32", WIDTH)
     recorder = recorded(wire, EVERYONE, schedule=schedule)
     assert_same(recorder.followed(), all_of_it(wire, schedule), EVERYONE)
 
 
-def test_a_resumed_run_is_kept_from_its_first_step_on() -> None:
+def test_a_resumed_run_is_recorded_from_its_first_step() -> None:
     wire = RowCodec("float32", WIDTH)
     recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, first_step=7)
     for message in messages(wire):
@@ -145,7 +145,7 @@ def test_a_resumed_run_is_kept_from_its_first_step_on() -> None:
     assert Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, SCHEDULE.steps).followed() == []
 
 
-def test_what_does_not_fit_is_left_to_others_to_refuse() -> None:
+def test_invalid_blocks_are_ignored() -> None:
     wire = RowCodec("float32", WIDTH)
     recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW)
     for message in messages(wire):
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_left_to_others_to_refuse() -> None:
     assert_same(recorder.followed(), all_of_it(wire), EVERYONE)
 
 
-def test_what_is_sent_may_be_overwritten() -> None:
+def test_recorded_rows_are_copies() -> None:
     wire = RowCodec("float32", WIDTH)
     recorder = Recorder(SCHEDULE, wire, EVERYONE, Window(3, 100, 10))
     for message in messages(wire):
@@ -174,7 +174,7 @@ def test_what_is_sent_may_be_overwritten() -> None:
     assert_same(recorder.followed(), all_of_it(wire), EVERYONE)
 
 
-def test_handfuls_are_put_together_within_an_epoch() -> None:
+def test_small_sightings_are_merged_within_an_epoch() -> None:
     def sighting(step: int, epoch: int, *ranks: int) -> Sighting:
         rows = np.array(ranks, dtype=np.float32)[:, None]
         return Sighting(step, epoch, np.array(ranks), rows, -rows)

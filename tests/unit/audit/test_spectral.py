@@ -23,8 +23,8 @@ def test_scores_are_those_of_an_svd(seed: int, rows: int, width: int) -> None:
     assert outlyingness(points) == pytest.approx(np.abs(centred @ top), abs=1e-6)
 
 
-def test_a_uid_has_the_mean_of_its_scores() -> None:
-    """In means of the batch: an epoch of large gradients does not outweigh the others."""
+def test_the_score_of_a_uid_is_a_mean_over_epochs() -> None:
+    """Scores are relative to the batch: an epoch with large gradients does not dominate."""
     gradients = np.random.default_rng(0).normal(size=(3, 250, 4)) * np.array([[[1]], [[50]], [[2]]])
     view = passive(gradients, uids=np.array([7, 100]))
     expected = dict.fromkeys([7, 100], 0.0)
@@ -35,7 +35,7 @@ def test_a_uid_has_the_mean_of_its_scores() -> None:
     assert spectral(view) == pytest.approx([-expected[7], -expected[100]])
 
 
-def test_it_finds_a_few_far_gradients_and_the_paper_figure_agrees() -> None:
+def test_it_finds_outliers_and_agrees_with_the_papers_figure() -> None:
     random = np.random.default_rng(0)
     is_real = random.random(SIZE) < 0.8
     gradients = random.normal(size=(2, SIZE, WIDTH))
@@ -50,17 +50,17 @@ def test_it_finds_a_few_far_gradients_and_the_paper_figure_agrees() -> None:
     assert spectral_auc(view, is_real) == pytest.approx(np.mean(by_hand))
 
 
-def test_it_finds_nothing_where_nothing_is() -> None:
+def test_it_finds_no_leak_in_random_data() -> None:
     view = passive(np.random.default_rng(0).normal(size=(2, SIZE, WIDTH)))
     assert tells_nothing(spectral(view))
     assert spectral_auc(view, half_real(SIZE)) == pytest.approx(0.5, abs=0.05)
 
 
-def test_without_both_kinds_the_paper_has_no_figure() -> None:
+def test_the_papers_figure_needs_both_kinds() -> None:
     assert np.isnan(spectral_auc(passive(np.ones((1, 20, 2))), np.ones(20, dtype=bool)))
 
 
-def test_the_active_party_puts_its_labels_beside_embeddings() -> None:
+def test_the_active_party_appends_labels_to_embeddings() -> None:
     labels = np.arange(100) % 10 == 0
     flat = np.zeros((1, 100, 2))
     distances = np.abs(labels - 0.1)

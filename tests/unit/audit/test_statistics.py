@@ -1,4 +1,4 @@
-"""Figures of attacks against slow, obvious versions."""
+"""Statistics of attacks against slow, simple versions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def slow_auc(rows: list[tuple[bool, float]]) -> float:
 
 
 def slow_rate(rows: list[tuple[bool, float]], rate: float) -> float:
-    """Highest point, at `rate` or left of it, of the lines between all thresholds' results."""
+    """Return the highest true positive rate up to `rate`, interpolated between all thresholds."""
     real = [score for is_real, score in rows if is_real]
     synthetic = [score for is_real, score in rows if not is_real]
     thresholds = [math.inf, *sorted({score for _, score in rows}, reverse=True)]
@@ -59,7 +59,7 @@ def slow_rate(rows: list[tuple[bool, float]], rate: float) -> float:
 
 @settings(deadline=None)
 @given(SCORED)
-def test_figures_by_comparing_all(rows: list[tuple[bool, float]]) -> None:
+def test_figures_equal_brute_force(rows: list[tuple[bool, float]]) -> None:
     result = result_of(rows)
     turned = [(not is_real, -score) for is_real, score in rows]
     assert result.auc.value == pytest.approx(slow_auc(rows))
@@ -73,7 +73,7 @@ def test_figures_by_comparing_all(rows: list[tuple[bool, float]]) -> None:
 def test_whole_numbers_of_false_positives_are_allowed() -> None:
     scores = np.arange(1000.0)
     is_real = np.ones(1000, dtype=bool)
-    is_real[[*range(97), 700, 800, 900]] = False  # 100 in all, so that 1% is one
+    is_real[[*range(97), 700, 800, 900]] = False  # 100 in total, so that 1% is one
     result = evaluate("any", scores, is_real, samples=2)
     assert result.finds_real[0.01].value == pytest.approx((1000 - 801 - 1) / 900)
     assert result.finds_real[0.001].value == pytest.approx((1000 - 901) / 900)
@@ -92,10 +92,10 @@ def test_perfect_scores() -> None:
     assert result.finds_real[0.001].low == result.finds_synthetic[0.001].low == pytest.approx(1)
 
 
-def test_intervals_cover_as_often_as_they_say() -> None:
+def test_intervals_have_the_stated_coverage() -> None:
     random = np.random.default_rng(0)
     is_real = np.arange(200) < 80
-    truth = 0.5 * math.erfc(-0.5)  # of two normal distributions, one standard deviation apart
+    truth = 0.5 * math.erfc(-0.5)  # for two normal distributions, one standard deviation apart
     covered = 0
     for _ in range(200):
         auc = evaluate("any", random.normal(size=200) + is_real, is_real, samples=200).auc
@@ -103,8 +103,8 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     assert 0.88 <= covered / 200 <= 0.99
 
 
-def test_intervals_are_those_of_drawing_uids_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the obvious way, with scores told apart and with scores in groups."""
+def test_intervals_equal_a_bootstrap_of_uids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare with a simple bootstrap, with and without grouped scores."""
     random = np.random.default_rng(0)
     is_real = np.arange(3000) < 1000
     scores = random.normal(size=3000) + 0.5 * is_real
@@ -156,7 +156,7 @@ def test_unseen_uids_are_left_out() -> None:
     assert (result.real, result.synthetic, result.auc.value) == (1, 1, 1)
 
 
-def test_without_both_kinds_there_are_no_figures() -> None:
+def test_figures_need_both_kinds() -> None:
     nothing = evaluate("any", np.full(4, np.nan), np.arange(4) < 2)
     one_kind = evaluate("any", np.ones(4), np.ones(4, dtype=bool))
     assert (one_kind.real, one_kind.synthetic) == (4, 0)
@@ -166,6 +166,6 @@ def test_without_both_kinds_there_are_no_figures() -> None:
         assert math.isnan(result.true_positive_rate(0.01).value)
 
 
-def test_lengths_must_agree() -> None:
+def test_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="differ"):
         evaluate("any", np.ones(3), np.ones(4, dtype=bool))

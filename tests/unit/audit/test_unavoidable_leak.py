@@ -42,7 +42,7 @@ def test_two_kinds_of_predictions_by_hand() -> None:
     result = unavoidable_leak(np.repeat([0.1, 0.9], 20_000))
     assert result.real == result.synthetic == 40_000
     assert result.auc.value == pytest.approx(0.5 + (0.9 - 0.5) / 2, abs=0.01)
-    # Those who fit are real with odds 9 : 5.
+    # Rows that fit are real with odds 9 : 5.
     assert result.finds_real[0.01].value == pytest.approx(0.01 * 0.9 / 0.5, abs=0.002)
     assert result.finds_synthetic[0.01].value == pytest.approx(0.01 * 0.5 / 0.1, abs=0.005)
 

@@ -56,7 +56,7 @@ def recorded(wire: RowCodec) -> list[Record]:
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])
-def test_views_hold_every_complete_step(wire_type: WireType) -> None:
+def test_views_contain_every_complete_step(wire_type: WireType) -> None:
     wire = RowCodec(wire_type, WIDTH)
     uids = np.array([1, 4, 22])
     ours = passive_view(recorded(wire), SCHEDULE, wire, uids)
@@ -76,7 +76,7 @@ def test_views_hold_every_complete_step(wire_type: WireType) -> None:
         assert np.array_equal(other.labels, expected, equal_nan=True)
 
 
-def test_epochs_come_one_after_the_other() -> None:
+def test_epochs_are_in_order() -> None:
     wire = RowCodec("float32", WIDTH)
     view = passive_view(recorded(wire), SCHEDULE, wire, np.arange(23))
     assert [[step.epoch for step in steps] for steps in view.epochs()] == [[0, 0, 0], [1, 1]]

@@ -1,4 +1,4 @@
-"""Views made from planted data."""
+"""Views with planted data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 100
 
 
 def batches(epochs: int, union_size: int, seed: int = 0) -> Iterator[tuple[int, Array]]:
-    """Every UID once per epoch, in an order of its own."""
+    """Yield batches in which every UID occurs once per epoch, in a new order."""
     random = np.random.default_rng(seed)
     for epoch in range(epochs):
         order = random.permutation(union_size)
@@ -33,7 +33,7 @@ def batches(epochs: int, union_size: int, seed: int = 0) -> Iterator[tuple[int, 
 def passive(
     gradients: Array, embeddings: Array | None = None, uids: Array | None = None
 ) -> PassiveView:
-    """What came with each UID in each epoch: `(epochs, union, width)`."""
+    """Return a view, given arrays of shape (epochs, union, width)."""
     epochs, size, _ = gradients.shape
     gradients = gradients.astype(np.float32)
     sent = gradients if embeddings is None else embeddings.astype(np.float32)
@@ -45,7 +45,7 @@ def passive(
 
 
 def active(embeddings: Array, labels: Array | None = None, uids: Array | None = None) -> ActiveView:
-    """What came with each UID in each epoch: `(epochs, union, width)`; NaN for no label."""
+    """Return a view, given embeddings (epochs, union, width) and labels, NaN for no label."""
     epochs, size, _ = embeddings.shape
     embeddings = embeddings.astype(np.float32)
     known = (np.zeros(size) if labels is None else labels).astype(np.float32)
@@ -57,7 +57,7 @@ def active(embeddings: Array, labels: Array | None = None, uids: Array | None = 
 
 
 def in_float16(view: V) -> V:
-    """The same, as a view may be kept to save space."""
+    """Return the same view in half precision."""
     steps: list[Any] = [
         replace(
             step,
@@ -78,7 +78,7 @@ def half_real(size: int, seed: int = 1) -> npt.NDArray[np.bool_]:
 
 
 def tells_nothing(scores: Array) -> bool:
-    """Whether, of twenty truths that the scores know nothing of, most are found to be chance.
+    """Return whether the scores are at chance for most of twenty unrelated truths.
 
     Of intervals of 95%, fewer than 15 in 20 hold the true figure once in 3,000 times.
     """

@@ -1,4 +1,4 @@
-"""Metrics against slow, obvious versions."""
+"""Metrics against slow, simple versions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def several(rows: int, classes: int, seed: int = 0) -> tuple[npt.NDArray[Any], n
 
 
 def slow_auc(labels: list[int], scores: list[float]) -> float:
-    """Share of pairs in the right order; a tie is half right."""
+    """Return the share of pairs in the right order; a tie counts half."""
     pairs = [
         (p > n) + 0.5 * (p == n)
         for p, y in zip(scores, labels, strict=True)
@@ -47,7 +47,7 @@ def slow_auc(labels: list[int], scores: list[float]) -> float:
 
 
 def slow_ace(labels: list[int], predictions: list[float], bins: int) -> float:
-    """One row after the other, with the mean label of its ties."""
+    """Compute the ACE row by row, with the mean label of tied rows."""
     mean_label = {
         p: sum(y for y, q in zip(labels, predictions, strict=True) if q == p) / predictions.count(p)
         for p in predictions
@@ -100,14 +100,14 @@ def test_ace_of_several_classes_is_the_mean(rows: int) -> None:
     assert ace(labels, predictions) == pytest.approx(np.mean(expected))
 
 
-def test_ace_of_two_classes_is_that_of_either() -> None:
+def test_ace_of_two_classes_is_that_of_either_class() -> None:
     labels, predictions = several(150, 2)
     expected = ace(labels, predictions[:, 1])
     assert ace(1 - labels, predictions[:, 0]) == pytest.approx(expected)
     assert ace(labels, predictions) == pytest.approx(expected)
 
 
-def test_ace_tells_calibrated_from_not() -> None:
+def test_ace_detects_miscalibration() -> None:
     random = np.random.default_rng(1)
     truth = random.random(100_000)
     labels = random.random(100_000) < truth
@@ -153,7 +153,7 @@ def test_log_loss_of_several_classes() -> None:
     assert log_loss([0], np.zeros(1, np.float32)) == 0
 
 
-def test_evaluate_gives_all() -> None:
+def test_evaluate_returns_all_metrics() -> None:
     labels, predictions = several(200, 3)
     scores = evaluate(labels, predictions)
     assert scores.auc == auc(labels, predictions)
@@ -168,7 +168,7 @@ def test_diverged_predictions_are_explained(metric: Any, wrong: float) -> None: 
         metric([0, 1], [wrong, 0.5])
 
 
-def test_one_class_has_no_auc() -> None:
+def test_auc_needs_all_classes() -> None:
     with pytest.raises(ConfigurationError, match="every class, but no row has the label 1"):
         auc([0, 0], [0.1, 0.2])
     with pytest.raises(ConfigurationError, match="no row has the label 0, 2"):
@@ -178,7 +178,7 @@ def test_one_class_has_no_auc() -> None:
 
 
 @pytest.mark.parametrize("metric", [auc, ace, log_loss])
-def test_senseless_input(metric: Any) -> None:  # noqa: ANN401
+def test_invalid_input_is_refused(metric: Any) -> None:  # noqa: ANN401
     with pytest.raises(ConfigurationError, match="no row"):
         metric([], [])
     with pytest.raises(ValueError, match="differ in shape"):
@@ -190,6 +190,6 @@ def test_senseless_input(metric: Any) -> None:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("metric", [ace, log_loss])
-def test_only_auc_takes_what_is_no_probability(metric: Any) -> None:  # noqa: ANN401
+def test_only_auc_accepts_scores_that_are_not_probabilities(metric: Any) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match="probabilities"):
         metric([0, 1], [0.5, 1.5])

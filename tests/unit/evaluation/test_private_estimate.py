@@ -35,8 +35,8 @@ def split(rows: list[tuple[int, float]]) -> tuple[Floats, Floats]:
     return np.array(labels, dtype=np.float64), np.array(predictions)
 
 
-# A world where all is known: predictions 1/(1 + e^-(z-1)) of normal z, which are over-confident,
-# since P(y=1) = 1/(1 + e^(1-z/2)).
+# Simulated people whose truth is known: predictions are 1/(1 + e^-(z-1)) of normal z, and
+# over-confident, since P(y=1) = 1/(1 + e^(1-z/2)).
 
 
 def prediction(z: Floats) -> Floats:
@@ -50,7 +50,7 @@ def probability(z: Floats) -> Floats:
 def simulated(
     rows: int, shared: int, random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Labels, and predictions of which `shared`, at random places, are of the same people.
+    """Return labels and predictions, of which `shared` at random rows belong to the same people.
 
     The others are of random rows of the peer's table, which is as long and holds the shared too.
     """
@@ -64,7 +64,7 @@ def simulated(
 
 @cache
 def truth() -> tuple[float, float]:
-    """AUC and log loss, by integration."""
+    """Return the true AUC and log loss, by integration."""
     z = np.linspace(-7, 7, 20_001)
     density = np.exp(-(z**2) / 2)
     density /= density.sum()
@@ -113,8 +113,8 @@ def test_rates_of_bins_are_unbiased_and_covered() -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1])
-def test_noise_does_not_pass_for_bad_calibration(shift: float) -> None:
-    """Calibrated predictions, or all too low by the same: gaps are noise around one value."""
+def test_noise_is_not_mistaken_for_miscalibration(shift: float) -> None:
+    """With calibrated or uniformly shifted predictions, gaps are noise around one value."""
     random = np.random.default_rng(7)
     rows, shared = 10_000, 2_000
     naive, found, plain = [], [], []
@@ -133,7 +133,9 @@ def test_noise_does_not_pass_for_bad_calibration(shift: float) -> None:
 
 
 @given(ROWS)
-def test_with_all_features_real_it_is_the_plain_metrics(rows: list[tuple[int, float]]) -> None:
+def test_estimates_equal_the_plain_metrics_if_all_features_are_real(
+    rows: list[tuple[int, float]],
+) -> None:
     labels, predictions = split(rows)
     estimate = private_estimate(labels, predictions, len(rows))
     plain = metrics.calibration_curve(labels, predictions)
@@ -147,7 +149,7 @@ def test_with_all_features_real_it_is_the_plain_metrics(rows: list[tuple[int, fl
 
 @settings(max_examples=60)
 @given(ROWS, st.data())
-def test_truth_and_independence_mix_to_what_is_observed(
+def test_observed_metrics_are_a_mixture_of_truth_and_independence(
     rows: list[tuple[int, float]], data: st.DataObject
 ) -> None:
     labels, predictions = split(rows)
@@ -169,7 +171,7 @@ def test_truth_and_independence_mix_to_what_is_observed(
 
 
 @given(ROWS, FRACTIONS)
-def test_auc_is_that_of_corrected_labels(rows: list[tuple[int, float]], r: float) -> None:
+def test_auc_equals_that_of_corrected_labels(rows: list[tuple[int, float]], r: float) -> None:
     labels, predictions = split(rows)
     rate = labels.mean()
     label = corrected(labels, rate, r)
@@ -180,7 +182,7 @@ def test_auc_is_that_of_corrected_labels(rows: list[tuple[int, float]], r: float
 
 
 @given(ROWS)
-def test_delong_against_all_pairs(rows: list[tuple[int, float]]) -> None:
+def test_delong_error_equals_brute_force(rows: list[tuple[int, float]]) -> None:
     labels, predictions = split(rows)
     ones, zeros = predictions[labels == 1], predictions[labels == 0]
     order = (np.sign(ones[:, None] - zeros) + 1) / 2
@@ -188,7 +190,7 @@ def test_delong_against_all_pairs(rows: list[tuple[int, float]]) -> None:
     assert delong_error(labels == 1, predictions) == pytest.approx(math.sqrt(slow))
 
 
-def test_errors_against_a_bootstrap_of_rows() -> None:
+def test_errors_agree_with_a_bootstrap_of_rows() -> None:
     random = np.random.default_rng(3)
     rows, shared = 1000, 400
     labels, predictions = simulated(rows, shared, random)
@@ -211,7 +213,7 @@ def test_bins_are_mixtures_of_strata(rows: list[tuple[int, float]], bins: int) -
     np.testing.assert_allclose(share @ rates, plain.accuracy, atol=1e-12)
 
 
-def test_equal_predictions_tell_the_positive_rate_alone() -> None:
+def test_equal_predictions_reveal_only_the_positive_rate() -> None:
     labels = np.repeat([0, 1], [300, 100])
     estimate = private_estimate(labels, np.full(400, 0.3), 100)
     assert estimate.auc.value == 0.5
@@ -229,7 +231,7 @@ def test_errors_grow_as_one_over_r() -> None:
     assert tenth.log_loss.standard_error > 5 * whole.log_loss.standard_error
 
 
-def test_the_same_seed_gives_the_same() -> None:
+def test_the_same_seed_gives_the_same_estimate() -> None:
     labels, predictions = simulated(500, 250, np.random.default_rng(1))
     first, second, other = (private_estimate(labels, predictions, 250, seed=s) for s in (1, 1, 2))
     assert first.ace == second.ace
@@ -264,7 +266,7 @@ def test_interval() -> None:
         ([], [], 0, "no row"),
     ],
 )
-def test_refused(
+def test_invalid_data_are_refused(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, shared: int, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -275,6 +277,6 @@ def test_refused(
     ("predictions", "shared"),
     [([0.1, 0.2, 0.3, 0.4], -1), ([0.1, 0.2, 0.3, 0.4], 5), ([0.1, 0.2, 0.3, 1.4], 2), ([0.1], 1)],
 )
-def test_misuse(predictions: list[float], shared: int) -> None:
+def test_invalid_arguments_are_refused(predictions: list[float], shared: int) -> None:
     with pytest.raises(ValueError, match=r"."):
         private_estimate([0, 1, 0, 1], predictions, shared)

@@ -18,8 +18,8 @@ from florist.common.evaluation.shuffled_estimate import Shuffled, shuffled_estim
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
-# A world where all is known: own features x, embeddings e, which are related, and predictions from
-# both, which are over-confident.
+# Simulated people whose truth is known: own features x, correlated embeddings e, and over-confident
+# predictions from both.
 
 
 def prediction(x: Floats, e: Floats) -> Floats:
@@ -36,7 +36,7 @@ def people(rows: int, random: np.random.Generator) -> tuple[Floats, Floats, Labe
 def simulated(
     rows: int, shared: int, random: np.random.Generator, times: int = 8
 ) -> tuple[Labels, Floats, Shuffled]:
-    """`shared` rows, at random places, have their own embedding and the others a stranger's."""
+    """Give `shared` random rows their own embedding, and the others someone else's."""
     x, e, labels = people(rows, random)
     others = random.permutation(rows) >= shared
     e[others] = random.standard_normal(rows - shared)
@@ -76,7 +76,7 @@ def test_unbiased_and_covers_at_the_stated_rate(shared: int) -> None:
             assert errors.mean() == pytest.approx(values.std(), rel=0.25)
 
 
-def test_the_plain_estimate_is_wrong_here() -> None:
+def test_the_plain_estimate_is_biased_with_own_features() -> None:
     random = np.random.default_rng(1)
     auc, _ = truth()
     rows, shared = 4000, 1200
@@ -101,7 +101,7 @@ def test_rates_of_bins_are_unbiased() -> None:
     assert 0.90 <= covered <= 0.99
 
 
-def test_with_all_features_real_it_is_the_plain_metrics() -> None:
+def test_estimates_equal_the_plain_metrics_if_all_features_are_real() -> None:
     labels, predictions, shuffled = simulated(600, 600, np.random.default_rng(3))
     found = shuffled_estimate(labels, predictions, shuffled, 600)
     plain = private_estimate(labels, predictions, 600)
@@ -115,7 +115,7 @@ def test_with_all_features_real_it_is_the_plain_metrics() -> None:
     np.testing.assert_array_equal(found.curve.count, plain.curve.count)
 
 
-def test_auc_against_all_pairs() -> None:
+def test_auc_equals_brute_force() -> None:
     labels, predictions, shuffled = simulated(60, 25, np.random.default_rng(4), times=3)
     found = shuffled_estimate(labels, predictions, shuffled, 25)
 
@@ -132,8 +132,8 @@ def test_auc_against_all_pairs() -> None:
     assert mixed == pytest.approx(both)
 
 
-def test_errors_against_a_bootstrap_of_people() -> None:
-    """Drawn again with all that belongs to them: their own features, embeddings and labels."""
+def test_errors_agree_with_a_bootstrap_of_people() -> None:
+    """People are resampled together with their own features, embeddings and labels."""
     random = np.random.default_rng(5)
     rows, shared = 800, 320
     x, e, labels = people(rows, random)
@@ -157,7 +157,7 @@ def test_errors_against_a_bootstrap_of_people() -> None:
     assert loss == pytest.approx(again[:, 1].std(), rel=0.2)
 
 
-def test_shuffles_lend_as_often_as_they_borrow() -> None:
+def test_shuffles_use_each_row_equally_often() -> None:
     partners = shuffles(50, 6, np.random.default_rng(6))
     assert partners.shape == (50, 6)
     for column in partners.T:
@@ -178,7 +178,7 @@ def test_shuffles_lend_as_often_as_they_borrow() -> None:
     ],
     ids=str,
 )
-def test_refused(change: dict[str, float], shared: int, message: str) -> None:
+def test_invalid_data_are_refused(change: dict[str, float], shared: int, message: str) -> None:
     labels, predictions, shuffled = simulated(40, 20, np.random.default_rng(7))
     if "labels" in change:
         labels[:] = 0
@@ -190,7 +190,7 @@ def test_refused(change: dict[str, float], shared: int, message: str) -> None:
         shuffled_estimate(labels, predictions, shuffled, shared)
 
 
-def test_misuse() -> None:
+def test_invalid_arguments_are_refused() -> None:
     labels, predictions, shuffled = simulated(40, 20, np.random.default_rng(7))
     with pytest.raises(ValueError, match="cannot be shared"):
         shuffled_estimate(labels, predictions, shuffled, 41)
@@ -207,7 +207,7 @@ def softmax(logits: Floats) -> Floats:
 def classified(
     rows: int, shared: int, random: np.random.Generator, *, own: float
 ) -> tuple[Labels, Floats, Shuffled]:
-    """Three classes; `own` is the weight of own features."""
+    """Return predictions for three classes; `own` is the weight of own features."""
     x, e = random.standard_normal((2, rows, 3))
     sums = np.cumsum(softmax(own * x + e), axis=1)
     labels = (random.random(rows)[:, None] > sums[:, :2]).sum(axis=1)

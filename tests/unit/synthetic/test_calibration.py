@@ -55,7 +55,7 @@ LOGITS = [-3e4, -200.0, -90.0, -20.0, -3.0, -0.1, 0.0, 0.5, 4.0, 30.0, 110.0, 50
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    """Tensors are small here; threads would mostly wait for each other."""
+    """Use one thread, since tensors are small."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -100,7 +100,7 @@ def test_by_hand(expectation: Expectation, when: CalibrationTime, a: float, b: f
     ],
 )
 @pytest.mark.parametrize("when", get_args(CalibrationTime))
-def test_by_hand_where_synthetic_features_can_be_told(
+def test_by_hand_if_synthetic_features_are_recognisable(
     expectation: Expectation, when: CalibrationTime, a: float, b: float
 ) -> None:
     """With `fea-gaussian`: only the passive party's 60 rows, 20 of them shared, matter."""
@@ -111,7 +111,7 @@ def test_by_hand_where_synthetic_features_can_be_told(
 
 @pytest.mark.parametrize("expectation", EXPECTATIONS)
 @pytest.mark.parametrize("when", get_args(CalibrationTime))
-def test_local_masking_does_not_see_the_label_strategy(
+def test_masking_makes_the_label_strategy_irrelevant(
     expectation: Expectation, when: CalibrationTime
 ) -> None:
     masked = mixture(COUNTS, PI, expectation, when, real_labels_only=True)
@@ -140,7 +140,7 @@ def test_several_classes() -> None:
 def test_the_papers_formulas_are_special_cases(
     twentieths_a: int, twentieths_p: int, pi: float
 ) -> None:
-    """Of a superset of 400 people each party has its share, independently of the other."""
+    """Each party has an independent share of a superset of 400 people."""
     p_a, p_p = twentieths_a / 20, twentieths_p / 20
     rates = (1 - pi, pi)
     assume(pi <= 0.5)  # the paper's majority is class 0
@@ -174,14 +174,14 @@ def test_nobody_shared_is_refused() -> None:
 @pytest.mark.parametrize(
     ("a", "b"), [(0.0, (0.5, 0.5)), (0.5, (0.6, -0.1)), (0.5, (0.2, 0.2)), (1.0, (0.0,))]
 )
-def test_what_is_no_mixture(a: float, b: tuple[float, ...]) -> None:
+def test_invalid_mixtures_are_refused(a: float, b: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=r"mixture|add up"):
         Mixture(a, b)
 
 
 @settings(deadline=None)
 @given(mixtures(), st.integers(0, 2**32 - 1))
-def test_the_truth_is_found_again(mixed: Mixture, seed: int) -> None:
+def test_truth_inverts_the_shift(mixed: Mixture, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     classes = len(mixed.b)
     logits = 3 * torch.randn(50, classes, generator=generator, dtype=torch.float64)
@@ -208,7 +208,7 @@ def test_impossible_predictions_are_clipped(mixed: Mixture, seed: int) -> None:
 
 
 @pytest.mark.parametrize("target", [0.0, 0.3, 1.0])
-def test_without_a_shift_it_is_the_usual_loss(target: float) -> None:
+def test_without_a_shift_the_loss_is_cross_entropy(target: float) -> None:
     usual = torch.tensor(LOGITS, requires_grad=True)
     ours = torch.tensor(LOGITS, requires_grad=True)
     goal = torch.full_like(usual, target).detach()
@@ -219,7 +219,7 @@ def test_without_a_shift_it_is_the_usual_loss(target: float) -> None:
     torch.testing.assert_close(ours.grad, usual.grad)
 
 
-def test_without_a_shift_it_is_the_usual_loss_of_several_classes() -> None:
+def test_without_a_shift_the_loss_of_several_classes_is_cross_entropy() -> None:
     usual = (20 * torch.randn(200, 5)).requires_grad_()
     ours = usual.detach().clone().requires_grad_()
     goal = torch.randn(200, 5).softmax(1)
@@ -280,7 +280,7 @@ def test_any_finite_logit_gives_a_finite_loss(mixed: Mixture) -> None:
         assert losses.min() >= -1e-6
 
 
-def test_two_classes_are_as_two_of_several() -> None:
+def test_two_classes_equal_the_general_case() -> None:
     mixed = two_classes(0.4, 0.1)
     logits = torch.tensor(LOGITS[3:-3], dtype=torch.float64)
     pairs = torch.stack((torch.zeros_like(logits), logits), 1)
@@ -291,7 +291,7 @@ def test_two_classes_are_as_two_of_several() -> None:
     )
 
 
-def test_loss_is_a_sum_over_a_divisor() -> None:
+def test_loss_is_the_sum_divided_by_the_divisor() -> None:
     calibration = Calibration("train", two_classes(0.4, 0.1))
     logits, goal = torch.randn(10), torch.rand(10)
     losses = calibration.losses(logits, goal)
@@ -331,7 +331,7 @@ THREE = World(torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]]),
 def trained(
     world: World, strategy_name: str, when: CalibrationTime, rows: Rows
 ) -> tuple[Tensor, Tensor]:
-    """Train on these rows of the union; the prediction for each value, and the model's output.
+    """Train on these rows of the union. Return the prediction per value, and the model's output.
 
     The model has a logit, or one per class, for each value, so it can learn D and D' alike.
     """
@@ -396,13 +396,13 @@ def test_a_trained_model_predicts_the_truth(
     predicted, output = trained(BINARY, strategy, when, rows)
     assert (predicted - POSITIVE).abs().max() < 0.06
     assert abs(predicted.mean() - POSITIVE.mean()) < 0.025
-    # On people never seen, all real.
+    # On new people, all real.
     generator = np.random.default_rng(2)
     x = generator.integers(len(POSITIVE), size=40_000)
     y = generator.random(40_000) < POSITIVE.numpy()[x]
     assert ace(y, predicted.numpy()[x]) < 0.03
     if when == "test" and (strategy, rows) != ("label-random-pred", "real features"):
-        assert ace(y, output.numpy()[x]) > 0.06  # what calibration mends
+        assert ace(y, output.numpy()[x]) > 0.06  # which calibration corrects
 
 
 @pytest.mark.parametrize("strategy", ["label-random-pos", "label-random-pred"])

@@ -1,4 +1,4 @@
-"""Synthetic labels: each strategy against a slow, obvious version, and its statistics."""
+"""Synthetic labels: each strategy against a slow, simple version, and its statistics."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.registry import Registry
 from florist.common.settings.agreement import LabelStrategyName
 from florist.common.synthetic.calibration import Calibration, Mixture
-from florist.common.synthetic.label_draws import KeptTargets, LabelDraws
+from florist.common.synthetic.label_draws import LabelDraws
 from florist.common.synthetic.label_strategies import (
     LABEL_STRATEGIES,
     LabelNeighbors,
@@ -45,7 +43,7 @@ DRAWS = SecretDraws.from_seed(5)
 def request(
     rows: int = 40, classes: int = 2, *, samples: int = 1, real: float = 0.5, seed: int = 0
 ) -> LabelRequest:
-    """A random mini-batch."""
+    """Return a random mini-batch."""
     generator = torch.Generator().manual_seed(seed)
     has_label = torch.rand(rows, generator=generator) < real
     labels = torch.randint(classes, (rows,), generator=generator)
@@ -64,7 +62,7 @@ def request(
 
 
 def sampled(uniforms: list[float], probabilities: list[float]) -> list[float]:
-    """Share of each class among labels sampled the obvious way, from the first class on."""
+    """Return the share of each class among labels sampled by a slow, simple version."""
     shares = [0.0] * len(probabilities)
     for uniform in uniforms:
         label, below = 0, probabilities[0]
@@ -76,7 +74,7 @@ def sampled(uniforms: list[float], probabilities: list[float]) -> list[float]:
 
 
 def as_distributions(values: Tensor) -> Tensor:
-    """Two classes: the sampler begins with class 1."""
+    """Return distributions over two classes in the sampler's order, class 1 first."""
     return torch.stack((values, 1 - values), 1) if values.ndim == 1 else values
 
 
@@ -105,7 +103,7 @@ def test_constant_labels_are_for_two_classes(name: str) -> None:
 @pytest.mark.parametrize(
     ("frequencies", "majority"), [((0.8, 0.2), 0), ((0.3, 0.7), 1), ((0.5, 0.5), 0)]
 )
-def test_majority_is_that_of_the_own_labels(
+def test_majority_is_computed_from_own_labels(
     frequencies: tuple[float, float], majority: int
 ) -> None:
     batch = replace(request(), frequencies=frequencies)
@@ -116,7 +114,7 @@ def test_majority_is_that_of_the_own_labels(
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
 @pytest.mark.parametrize("samples", [1, 4])
-def test_random_pos_against_the_obvious(classes: int, samples: int) -> None:
+def test_random_pos_equals_the_slow_version(classes: int, samples: int) -> None:
     batch = request(classes=classes, samples=samples)
     filled = label_strategy("label-random-pos", classes).fill(batch)
     order = [1, 0] if classes == 2 else list(range(classes))
@@ -127,7 +125,7 @@ def test_random_pos_against_the_obvious(classes: int, samples: int) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
 @pytest.mark.parametrize("samples", [1, 4])
-def test_random_pred_against_the_obvious(classes: int, samples: int) -> None:
+def test_random_pred_equals_the_slow_version(classes: int, samples: int) -> None:
     batch = request(classes=classes, samples=samples)
     filled = label_strategy("label-random-pred", classes).fill(batch)
     predictions = as_distributions(batch.predictions.double())[~batch.has_label]
@@ -146,12 +144,12 @@ def test_random_labels_have_the_right_rates(classes: int) -> None:
     frequencies = torch.tensor(batch.frequencies)
     frequencies = frequencies.flip(0) if classes == 2 else frequencies
     assert (pos.mean(0) - frequencies).abs().max() < 0.015
-    # Also where the prediction is high, and where it is low.
+    # Also for high and for low predictions only.
     for rows in (missing[:, 0] > 0.6, missing[:, 0] < 0.1):
         assert (pred[rows].mean(0) - missing[rows].mean(0)).abs().max() < 0.02
 
 
-def test_certain_predictions_are_certain_labels() -> None:
+def test_certain_predictions_give_certain_labels() -> None:
     sure = replace(
         request(1000, real=0.0), predictions=torch.cat((torch.zeros(500), torch.ones(500)))
     )
@@ -159,7 +157,7 @@ def test_certain_predictions_are_certain_labels() -> None:
 
 
 def neighbours_vote(batch: LabelRequest, k: int) -> list[int]:
-    """Brute force: cosine of every pair, then count."""
+    """Return the labels by brute force: the cosine of every pair, then a count."""
     vectors = batch.embeddings.double().tolist()
     has_label, labels = batch.has_label.tolist(), batch.labels.tolist()
     winners = []
@@ -205,19 +203,19 @@ def test_neighbors_with_few_real_rows() -> None:
     assert torch.equal(LabelNeighbors().fill(none), expected)
 
 
-def test_neighbors_of_a_zero_embedding_are_some_rows() -> None:
+def test_a_zero_embedding_has_neighbors() -> None:
     batch = request()
     batch.embeddings.zero_()
     assert set(LabelNeighbors().fill(batch).tolist()) <= {0.0, 1.0}
 
 
 @pytest.mark.parametrize("k", [0, 51])
-def test_neighbors_refuse_a_senseless_k(k: int) -> None:
+def test_neighbors_refuse_an_invalid_k(k: int) -> None:
     with pytest.raises(ConfigurationError, match="between 1 and 50"):
         LabelNeighbors(k)
 
 
-def test_a_whole_batch_of_the_usual_size_fits() -> None:
+def test_a_batch_of_the_default_size_works() -> None:
     batch = request(8192, real=0.5)
     assert len(LabelNeighbors().fill(batch)) == len(batch.uniforms)
 
@@ -243,32 +241,6 @@ def test_a_request_needs_a_uniform_per_missing_label() -> None:
     batch = request()
     with pytest.raises(ValueError, match="missing labels"):
         replace(batch, uniforms=batch.uniforms[1:])
-
-
-@given(
-    st.lists(st.integers(0, 10**9), max_size=20, unique=True),
-    st.integers(1, 4),
-    st.integers(0, 5),
-)
-def test_sticky_draws_never_change(ranks: list[int], samples: int, epoch: int) -> None:
-    draws = LabelDraws(DRAWS, samples)
-    at = np.array(ranks, dtype=np.int64)
-    uniforms = draws.for_rows(at, epoch)
-    assert uniforms.shape == (len(ranks), samples)
-    assert torch.equal(uniforms, draws.for_rows(at, 0))
-    assert torch.equal(uniforms.flip(0), draws.for_rows(at[::-1], epoch))
-    assert len(set(uniforms.flatten().tolist())) == uniforms.numel()
-
-
-def test_redrawn_draws_change_with_the_epoch_only() -> None:
-    draws = LabelDraws(DRAWS, 2, sticky=False)
-    ranks = np.arange(1000)
-    first, second = draws.for_rows(ranks, 0), draws.for_rows(ranks, 1)
-    assert torch.equal(first, draws.for_rows(ranks, 0))
-    assert not (first == second).any()
-    assert abs(np.corrcoef(first.flatten(), second.flatten())[0, 1]) < 0.12
-    with pytest.raises(ConfigurationError, match="samples"):
-        LabelDraws(DRAWS, 0)
 
 
 def test_sticky_labels_flip_only_where_the_prediction_crosses() -> None:
@@ -315,25 +287,3 @@ def test_class_frequencies() -> None:
     for wrong in ([0, 2], [-1, 0]):
         with pytest.raises(ConfigurationError, match="from 0 to 1"):
             class_frequencies(np.array(wrong))
-
-
-# --- targets that stay ---
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_kept_targets_are_those_first_drawn(classes: int) -> None:
-    kept = KeptTargets(6, classes)
-    shape = (3,) if classes == 2 else (3, classes)
-    first, second = torch.zeros(shape), torch.ones(shape)
-    assert torch.equal(kept.settle(torch.tensor([0, 2, 4]), first), first)
-    again = kept.settle(torch.tensor([4, 5, 0]), second)
-    assert torch.equal(again, torch.stack([first[0], second[0], first[0]]))
-    resumed = KeptTargets(6, classes)
-    resumed.restore(kept.state())
-    assert torch.equal(resumed.settle(torch.tensor([5, 2, 1]), first)[0], second[0])
-
-
-def test_a_kept_mean_of_samples_stays() -> None:
-    kept = KeptTargets(2, 2)
-    kept.settle(torch.tensor([1]), torch.tensor([0.25]))
-    assert kept.settle(torch.tensor([1]), torch.tensor([0.75])).tolist() == [0.25]

@@ -1,4 +1,4 @@
-"""Secret draws: repeatable, independent, of the right distributions, and never shown."""
+"""Secret draws: reproducible, independent, correctly distributed, and never displayed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FIRST = [1898117373713525, 739224065913970, 3096727000736976]
 
 
 def distance(cdf: npt.NDArray[np.floating]) -> float:
-    """Kolmogorov's, times √n, for the true distribution at the sorted values; 2.2 has p = 1e-4."""
+    """Return √n · Kolmogorov's distance, given the CDF at the sorted values; 2.2 is p = 1e-4."""
     steps = np.arange(len(cdf) + 1) / len(cdf)
     return float(max((steps[1:] - cdf).max(), (cdf - steps[:-1]).max()) * np.sqrt(len(cdf)))
 
 
 def word(draws: SecretDraws, purpose: bytes, context: tuple[int, ...], position: int) -> int:
-    """The slow, obvious version: counter mode from its start, one word of a block."""
+    """Return a word by a slow, simple version: one block of counter mode."""
     encoded = struct.pack("<II", len(purpose), len(context)) + purpose
     key = hmac.new(draws.secret, encoded, hashlib.sha256)
     for number in context:
@@ -46,7 +46,7 @@ def integers(purpose: str, count: int, below: int) -> npt.NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("context", [(), (3,), (-1, 2**62)])
-def test_words_are_those_of_the_standards(context: tuple[int, ...]) -> None:
+def test_words_follow_the_standards(context: tuple[int, ...]) -> None:
     positions = np.array([0, 1, 7, 10**12])
     words = [word(DRAWS, b"x", context, p) for p in positions.tolist()]
     uniforms = DRAWS.uniforms_at("x", positions, *context)
@@ -55,12 +55,12 @@ def test_words_are_those_of_the_standards(context: tuple[int, ...]) -> None:
     assert remainders.tolist() == [w % 1000 for w in words]
 
 
-def test_first_values_are_the_ones_of_every_release() -> None:
+def test_first_values_never_change_between_releases() -> None:
     assert (DRAWS.uniforms("label", 3) * 2**53).astype(int).tolist() == FIRST
 
 
 @given(st.lists(st.integers(0, 500), max_size=30))
-def test_sparse_draws_are_those_of_the_stream(positions: list[int]) -> None:
+def test_draws_at_positions_equal_the_stream(positions: list[int]) -> None:
     at = np.array(positions, dtype=np.int64)
     assert np.array_equal(DRAWS.uniforms_at("p", at, 4), DRAWS.uniforms("p", 501, 4)[at])
     assert np.array_equal(DRAWS.integers_at("p", at, 9), integers("p", 501, 9)[at])
@@ -130,7 +130,7 @@ def test_normals_are_normal() -> None:
     assert values.dtype == np.float32
     assert distance(ndtr(torch.from_numpy(np.sort(values.ravel()))).numpy()) < 2.2
     assert np.abs(values).max() < 6.8
-    # The four of a block share a radius or an angle, and yet are independent: so are their squares.
+    # The numbers of a block share radii and angles, yet they and their squares are independent.
     for numbers in (values, values**2):
         correlations = np.corrcoef(numbers.T) - np.eye(4)
         assert np.abs(correlations).max() < 5 / np.sqrt(N / 4)
@@ -144,8 +144,8 @@ def test_normals_have_any_shape(shape: tuple[int, ...]) -> None:
     assert np.array_equal(values.ravel(), DRAWS.normals("normal", (100,))[:count])
 
 
-def test_normals_are_made_block_by_block() -> None:
-    """Each of four words; more blocks than are made at once."""
+def test_normals_equal_the_slow_version() -> None:
+    """Compare all four numbers per block, for more blocks than are converted at once."""
     count = 9000
     values = DRAWS.normals("normal", (count, 4), 5).astype(np.float64)
     for position in (0, 1, 8191, 8192, count - 1):

@@ -41,7 +41,7 @@ def used_once(draws: SecretDraws) -> StandIns:
 
 
 def cases() -> list[tuple[Callable[[SecretDraws], StandIns], bool, int]]:
-    """How stand-ins are made, whether they depend on the epoch, and how many rows there are."""
+    """Return how to make stand-ins, whether they depend on the epoch, and the number of rows."""
     found: list[tuple[Callable[[SecretDraws], StandIns], bool, int]] = [
         (used_once, False, OWN + RESERVED),
         (lambda draws: StandIns.sampled(MEMBERSHIP, OWN, draws), False, OWN),
