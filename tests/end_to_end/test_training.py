@@ -329,7 +329,7 @@ def test_features_in_files_train_like_those_in_memory(
     with caplog.at_level("INFO", logger="florist.data"):
         run_well(workspace, links=dict(zip(ROLES, linked_pair(), strict=True)))
     undisturbed.check(workspace)
-    assert "of features are kept on disk" in caplog.text
+    assert "of features on disk" in caplog.text
     for role in ROLES:
         assert not workspace.run_directory(role).work("train").exists()
 
@@ -807,7 +807,7 @@ def test_a_party_that_lost_a_training_process_resumes(workspace: Workspace) -> N
         workspace.configure("passive", {"training.processes": 1})
         with workspace.start_warm("passive") as again:
             assert (left.finish(), again.finish()) == (0, 0)
-    assert "a training process of its own ended" in left.output
+    assert "one of its training processes ended" in left.output
     found, expected = (history(each, "active").losses for each in (workspace, alone))
     assert found == pytest.approx(expected, rel=1e-4)
 
