@@ -1,8 +1,11 @@
-"""The commands, and what the libraries beneath must know before they are loaded."""
+"""The commands `florist` and `florist-party`; they use `florist.api`.
+
+Sets environment variables that libraries read when they are loaded.
+"""
 
 import os
 
-# gRPC's own log shows errors only: everything else we say ourselves.
+# gRPC logs errors only.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-# Torch's threads sleep while they wait: two parties on one machine would else fight for its cores.
+# Threads of torch sleep while they wait, so that two parties can share the cores of a machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

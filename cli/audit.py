@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.table import Table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def audit_json(record: AuditRecord, newest: list[Figures]) -> dict[str, Any]:
+def audit_json(record: AuditRecord, newest: list[Figures]) -> dict[str, object]:
     """Return the newest findings with their verdicts, and those of the whole run."""
     return {
         "role": record.role,

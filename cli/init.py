@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from florist.cli.templates import party_config_text
 from florist.common.core.errors import ConfigurationError
@@ -103,7 +103,7 @@ def write_first_files(
 _ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 
 
-def _changes(sample: Sample | None, role: RoleName, table: Path) -> dict[str, Any]:
+def _changes(sample: Sample | None, role: RoleName, table: Path) -> dict[str, object]:
     if sample is None:
         return {}
     settings = sample.settings(role)

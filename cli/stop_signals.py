@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM, raised as `KeyboardInterrupt` wherever the main thread waits.
+"""Raises `KeyboardInterrupt` for Ctrl-C and SIGTERM, wherever the main thread waits.
 
-Python runs signal handlers in the main thread, between two of its instructions. A signal that comes
-just before that thread begins to wait for a lock does not wake it: on a busy machine a party then
-goes on as if nobody had stopped it. So a thread watches for signals and nudges the main thread
-until it has taken them.
+Python runs signal handlers in the main thread, between two instructions. A signal that arrives just
+before that thread starts to wait for a lock does not wake it, so on a busy machine the party would
+continue. Therefore another thread watches for signals and interrupts the main thread until it has
+handled them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
-#: Interrupts a wait and means nothing else; by default it is ignored.
-_NUDGE = signal.SIGURG
+#: Interrupts a wait and has no other effect; it is ignored by default.
+_WAKE_UP = signal.SIGURG
 
-#: Seconds that the main thread has before it is nudged, again.
+#: Seconds before the main thread is interrupted, and between attempts.
 _GRACE = 0.1
 
 
 @contextmanager
 def stop_signals() -> Iterator[None]:
-    """While inside, a stop signal raises `KeyboardInterrupt` in the main thread within a moment.
+    """Raise `KeyboardInterrupt` in the main thread soon after a stop signal, while in the context.
 
-    `KeyboardInterrupt`, so that no `except Exception` on the way takes it for a failure.
+    It is not an `Exception`, so that no handler of failures catches it.
     """
     taken = Event()
     main = threading.get_ident()
@@ -49,13 +49,13 @@ def stop_signals() -> Iterator[None]:
         while number := incoming.recv(1):
             if number[0] in STOPS:
                 while not taken.wait(_GRACE):
-                    signal.pthread_kill(main, _NUDGE)
+                    signal.pthread_kill(main, _WAKE_UP)
                 taken.clear()
 
     incoming, outgoing = socket.socketpair()
     outgoing.setblocking(False)
     before = {each: signal.signal(each, stop) for each in STOPS}
-    before[_NUDGE] = signal.signal(_NUDGE, ignore)
+    before[_WAKE_UP] = signal.signal(_WAKE_UP, ignore)
     fd_before = signal.set_wakeup_fd(outgoing.fileno(), warn_on_full_buffer=False)
     watcher = Thread(target=watch, name="stop-signals", daemon=True)
     watcher.start()

@@ -1,0 +1,1 @@
+"""Simulations, the reproduction of the paper and learned attacks; must not import the API."""

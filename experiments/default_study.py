@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
@@ -67,7 +67,7 @@ _DEFAULT = METHODS["default"]
 _ONCE = (RATIOS[0],)
 
 #: Variants of the default, by what they change.
-_CHANGES: dict[str, dict[str, Any]] = {
+_CHANGES: dict[str, dict[str, object]] = {
     "no noise": {"embedding_noise": 0.0},
     "noise 0.1": {"embedding_noise": 0.1},
     "noise 0.5": {"embedding_noise": 0.5},

@@ -8,7 +8,7 @@ defaults of the agreement.
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, ValidationError
 from pydantic import field_validator as check_field
@@ -32,7 +32,7 @@ class Method(Section):
     """A method: its name, and what it changes in the agreement's defaults."""
 
     name: str = Field(min_length=1, description="Its name in results.")
-    agreement: dict[str, Any] = Field(
+    agreement: dict[str, object] = Field(
         default={}, description="Keys of agreement.training that differ from their defaults."
     )
     who: Who = Field(
@@ -46,7 +46,7 @@ class Method(Section):
 
     @check_field("agreement")
     @classmethod
-    def _is_an_agreement(cls, changes: dict[str, Any]) -> dict[str, Any]:
+    def _is_an_agreement(cls, changes: dict[str, object]) -> dict[str, object]:
         if taken := [key for key in SET_BY_TRIAL if key in changes]:
             raise ValueError(f"cannot set {taken[0]}, which the trial sets")
         try:
@@ -61,14 +61,14 @@ class Method(Section):
         """Whether the method uses no synthetic data, so that there is nothing to attack."""
         return self.who != "union"
 
-    def but(self, name: str, **changes: Any) -> Method:  # noqa: ANN401 - any key of the agreement
+    def but(self, name: str, **changes: object) -> Method:
         """Return a method with further changes, merged key by key."""
         return self.model_validate(
             self.model_dump() | {"name": name, "agreement": _merged(self.agreement, changes)}
         )
 
 
-def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _merged(base: dict[str, object], changes: dict[str, object]) -> dict[str, object]:
     merged = dict(base)
     for key, value in changes.items():
         below = base.get(key)

@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -109,7 +109,7 @@ def write_tidy(results: Iterable[TrialResult], path: Path) -> None:
     fresh.replace(path)
 
 
-def _rows(result: TrialResult) -> Iterator[dict[str, Any]]:
+def _rows(result: TrialResult) -> Iterator[dict[str, object]]:
     trial = result.trial
     tried = trial.model_dump(exclude={"method", "model"}) | {
         "method": trial.method.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ class Sample(Protocol):
         """Write both parties' tables; the paths are those of the training tables."""
         ...
 
-    def settings(self, role: RoleName) -> dict[str, Any]:
+    def settings(self, role: RoleName) -> dict[str, object]:
         """Keys of the configuration that differ from their defaults."""
         ...
 
@@ -58,7 +58,7 @@ class IdSample:
         ):
             csv.write_csv(pa.table({self.id_column: random.permutation(members)}), path)
 
-    def settings(self, role: RoleName) -> dict[str, Any]:
+    def settings(self, role: RoleName) -> dict[str, object]:
         del role
         return {}
 
@@ -118,7 +118,7 @@ class ClickSample:
         for path, rows in ((passive, who.passive), (held_out_path(passive), who.test)):
             click_data.write_table(click_data.passive_table(data, rows), path)
 
-    def settings(self, role: RoleName) -> dict[str, Any]:
+    def settings(self, role: RoleName) -> dict[str, object]:
         common = {
             "data.preprocessing.min_count": 5,
             "data.preprocessing.scaling": "log",

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
@@ -122,7 +122,7 @@ class Trial(Section):
     def optimiser(self) -> Optimiser:
         return Optimiser(learning_rate=self.learning_rate)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return all settings as JSON values, including the complete agreement."""
         return self.model_dump(mode="json") | {"agreement": self.agreement().model_dump()}
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import yaml
 
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from multiprocessing.connection import Connection
     from pathlib import Path
     from types import TracebackType
@@ -54,7 +54,7 @@ SMALL = IdSample(active=300, passive=400, shared=150)
 class SlowIds(IdSample):
     """IDs in the slow group: each step takes a second, so that it can be hit in its middle."""
 
-    def settings(self, role: RoleName) -> dict[str, Any]:
+    def settings(self, role: RoleName) -> dict[str, object]:
         return IdSample.settings(self, role) | {"agreement.group": "modp2048"}
 
 
@@ -64,7 +64,7 @@ class QuickClicks(ClickSample):
 
     people: int = 1500
 
-    def settings(self, role: RoleName) -> dict[str, Any]:
+    def settings(self, role: RoleName) -> dict[str, object]:
         return ClickSample.settings(self, role) | {
             "timeouts.connect": 60.0,
             "optimiser.learning_rate": 2e-3,
@@ -125,7 +125,7 @@ class Workspace:
         assert old in text
         self.config(role).write_text(text.replace(old, new))
 
-    def configure(self, role: RoleName, changes: dict[str, Any]) -> None:
+    def configure(self, role: RoleName, changes: Mapping[str, object]) -> None:
         """Set keys, given as `section.key`; the file's comments are lost."""
         values = yaml.safe_load(self.config(role).read_text())
         for dotted, value in changes.items():
