@@ -1,4 +1,4 @@
-"""The status page of a real run in a real browser."""
+"""The status page in a real browser."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ CHROMIUM = next(
 )
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install Debian's chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: install Debian's chromium"),
     pytest.mark.skipif(
         find_spec("playwright") is None,
         reason="Playwright is missing: pip install 'florist[browser]'",
     ),
 ]
 
-#: Seconds that the page has to show something.
-SOON = 60
+#: Seconds within which the page must show something.
+LIMIT = 60
 
-#: A folder for a screenshot, as in docs/images.
+#: A folder for a screenshot, such as docs/images.
 SCREENSHOTS = os.environ.get("FLORIST_SCREENSHOTS")
 
 
 @dataclass(frozen=True)
 class Clicks(QuickClicks):
-    """Training takes long enough to be looked at."""
+    """A sample whose training takes long enough to be observed."""
 
     people: int = 20_000
 
@@ -83,13 +83,13 @@ def opened(
     but: str = "",
     **look: Any,  # noqa: ANN401 - as Playwright takes it
 ) -> Iterator[Page]:
-    """The page; whatever its console says is an error, `but` what is expected."""
+    """Open the page; any console message is an error unless it contains `but`."""
     complaints: list[str] = []
     context = browser.new_context(**look)
     page = context.new_page()
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: _stays_here(request.url, address))
+    page.on("request", lambda request: _check_is_local(request.url, address))
     try:
         page.goto(f"http://{address}/")
         yield page
@@ -98,7 +98,7 @@ def opened(
         context.close()
 
 
-def _stays_here(url: str, address: str) -> None:
+def _check_is_local(url: str, address: str) -> None:
     assert url.startswith((f"http://{address}/", "data:")), url
 
 
@@ -107,10 +107,10 @@ def number(page: Page, selector: str, attribute: str) -> int:
 
 
 def wait_for(page: Page, selector: str, attribute: str, least: int) -> None:
-    """Until it is at least so much. Not by a script: the page's own policy forbids that."""
-    deadline = time.monotonic() + SOON
+    """Wait until an attribute is at least `least`, without a script, which the policy forbids."""
+    deadline = time.monotonic() + LIMIT
     while number(page, selector, attribute) < least:
-        assert time.monotonic() < deadline, f"{selector} does not grow"
+        assert time.monotonic() < deadline, f"{selector} does not increase"
         page.wait_for_timeout(200)
 
 
@@ -118,7 +118,7 @@ LOSS = "#curves svg[aria-label^=Loss]"
 AUC = "#curves svg[aria-label^=AUC]"
 
 
-def test_the_page_follows_a_run(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_shows_a_run(browser: Browser, tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair", Clicks())
     addresses = {role: f"127.0.0.1:{free_port()}" for role in ("active", "passive")}
     workspace.configure("active", {"observability.address": addresses["active"]})
@@ -130,32 +130,32 @@ def test_the_page_follows_a_run(browser: Browser, tmp_path: Path) -> None:
         active.wait_for("status at http")
         wide = {"width": 900, "height": 1000}
         with opened(browser, addresses["active"], color_scheme="light", viewport=wide) as page:
-            page.wait_for_selector(LOSS, timeout=1000 * SOON)
+            page.wait_for_selector(LOSS, timeout=1000 * LIMIT)
             assert page.inner_text("#state") == "running"
             assert page.inner_text("#peer-state").startswith("up")
             assert page.inner_text("#stages .running") == "train"
             before = number(page, LOSS, "data-last-step")
             wait_for(page, LOSS, "data-last-step", before + 20)
-            page.wait_for_selector("#strongest svg", timeout=1000 * SOON)
-            page.wait_for_selector(AUC, timeout=1000 * SOON)
+            page.wait_for_selector("#strongest svg", timeout=1000 * LIMIT)
+            page.wait_for_selector(AUC, timeout=1000 * LIMIT)
             assert "training" in page.inner_text("#steps")
             assert "connected to telco" in page.inner_text("#log-lines")
             if SCREENSHOTS:
                 wait_for(page, AUC, "data-points", 3)
                 page.screenshot(path=f"{SCREENSHOTS}/status-page.png", full_page=True)
         with opened(browser, addresses["passive"]) as page:
-            page.wait_for_selector("#curves svg", timeout=1000 * SOON)
+            page.wait_for_selector("#curves svg", timeout=1000 * LIMIT)
         with opened(browser, addresses["active"], but="ERR_CONNECTION") as page:
             page.wait_for_selector(LOSS)
             assert active.finish(100) == 0
-            page.wait_for_selector("#silence:visible", timeout=1000 * SOON)
+            page.wait_for_selector("#silence:visible", timeout=1000 * LIMIT)
             assert "has ended" in page.inner_text("#silence")
-            assert number(page, LOSS, "data-points") > 20, "what was last seen stays"
+            assert number(page, LOSS, "data-points") > 20, "the last known state stays"
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A status with everything on it."""
+    """Serve a status in which every metric has a value."""
     with busy_status() as status, status_server(f"127.0.0.1:{free_port()}", status) as address:
         yield address
 
@@ -180,9 +180,7 @@ def _brightness(colour: str) -> float:
 
 
 @pytest.mark.parametrize("width", [320, 390])
-def test_a_phone_shows_it_without_scrolling_sideways(
-    browser: Browser, address: str, width: int
-) -> None:
+def test_the_page_fits_a_phone(browser: Browser, address: str, width: int) -> None:
     phone = {"width": width, "height": 700}
     with opened(browser, address, viewport=phone, is_mobile=True, has_touch=True) as page:
         page.wait_for_selector("#strongest svg")
@@ -190,7 +188,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(
         assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
 
 
-def test_markup_in_the_log_stays_text(browser: Browser) -> None:
+def test_markup_in_the_log_is_escaped(browser: Browser) -> None:
     tail, log = LogTail(), logging.getLogger("florist.test-markup")
     log.setLevel(logging.INFO)
     evil = "<img src=x onerror=alert(1)><script>document.title='taken'</script>&amp;</li>"
@@ -207,7 +205,7 @@ def test_markup_in_the_log_stays_text(browser: Browser) -> None:
             assert page.inner_text("#state") == "failed"
 
 
-def test_a_script_from_elsewhere_is_forbidden(browser: Browser, address: str) -> None:
+def test_injected_scripts_are_blocked(browser: Browser, address: str) -> None:
     with opened(browser, address, but="Content Security Policy") as page:
         page.evaluate(
             "document.head.append(Object.assign(document.createElement('script'), "

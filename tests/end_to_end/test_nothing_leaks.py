@@ -1,4 +1,4 @@
-"""Logs, errors and results tell neither secrets nor who is shared, on recorded runs."""
+"""Logs and results contain no secrets and do not reveal who is shared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
 
 
-#: What may differ between two runs on sets of the same sizes: time, speed, port, folder, process.
+#: What may differ between two runs on sets of the same sizes: times and addresses.
 CHANGES = [
     (r"\d{4}-\d\d-\d\d[T ][\d:.,+]+", "TIME"),
     (r"\d+(\.\d+)? s\b", "SECONDS"),
@@ -45,7 +45,7 @@ def write_table(path: Path, ids: list[str]) -> None:
 
 
 def log_of_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[RoleName, list[str]]:
-    """Both parties' complete output, made comparable; the order of lanes is the scheduler's."""
+    """Return the output of both parties, made comparable; exchanges may run in any order."""
     workspace = Workspace.create(directory)
     for role, ids in tables.items():
         write_table(workspace.table(role), ids)
@@ -66,8 +66,8 @@ def log_of_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[RoleN
     return logs
 
 
-def test_logs_are_the_same_whoever_is_shared(tmp_path: Path) -> None:
-    """Same sizes, other people in common: the logs do not differ, and hold no ID."""
+def test_logs_do_not_depend_on_who_is_shared(tmp_path: Path) -> None:
+    """With the same sizes but other shared people, the logs are equal; they contain no ID."""
     ours = people(0, 200)
     first = log_of_run(tmp_path / "one", {"active": ours, "passive": people(150, 200)})
     second = log_of_run(
@@ -77,7 +77,7 @@ def test_logs_are_the_same_whoever_is_shared(tmp_path: Path) -> None:
     assert any("step-done" in line for line in first["active"])
 
 
-def test_json_logs_are_json(tmp_path: Path) -> None:
+def test_json_logs_are_valid_json(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     with (
         workspace.start("active", "--log-format", "json") as active,
@@ -91,19 +91,19 @@ def test_json_logs_are_json(tmp_path: Path) -> None:
 
 @pytest.fixture
 def drawn_keys(monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
-    """Every key that is drawn, while drawing it as usual."""
+    """Record every key that is drawn."""
     drawn: list[Keys] = []
     fresh = Keys.fresh
 
-    def remembered(group: Group) -> Keys:
+    def recorded(group: Group) -> Keys:
         drawn.append(fresh(group))
         return drawn[-1]
 
-    monkeypatch.setattr(keys_module.Keys, "fresh", remembered)
+    monkeypatch.setattr(keys_module.Keys, "fresh", recorded)
     return drawn
 
 
-def test_secrets_reach_neither_logs_nor_disk(
+def test_secrets_are_neither_logged_nor_stored(
     tmp_path: Path, drawn_keys: list[Keys], caplog: pytest.LogCaptureFixture
 ) -> None:
     workspace = Workspace.create(tmp_path / "pair")
@@ -139,7 +139,7 @@ def test_secrets_reach_neither_logs_nor_disk(
                 assert raw.hex().encode() not in written
 
 
-def test_the_result_holds_no_id_and_no_element(tmp_path: Path) -> None:
+def test_the_result_contains_no_id_and_no_element(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(), passive.finish()) == (0, 0)

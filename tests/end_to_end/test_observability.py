@@ -1,4 +1,4 @@
-"""Real parties, watched while they run: by Prometheus, by a supervisor, and by a curious reader."""
+"""The status of real parties during a run, and that it does not reveal who is shared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.support.observability import Samples
     from tests.support.parties import Party
 
-#: All that a party may tell; what is added here must be known to both, or an aggregate.
+#: The metrics that a party may report. What is added must be known to both parties or an aggregate.
 ALLOWED: dict[str, set[str]] = {
     "florist_info": {"party", "peer", "role", "release"},
     "florist_stage": {"stage"},
@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
 
 @dataclass(frozen=True)
 class LongerClicks(QuickClicks):
-    """Training takes some seconds."""
+    """A sample whose training takes some seconds."""
 
     people: int = 3000
 
@@ -80,7 +80,7 @@ class LongerClicks(QuickClicks):
 
 
 def watched(workspace: Workspace) -> dict[RoleName, str]:
-    """Give both parties a status; where."""
+    """Give both parties a status page, and return the addresses."""
     addresses = {role: f"127.0.0.1:{free_port()}" for role in ROLES}
     for role, address in addresses.items():
         workspace.configure(role, {"observability.address": address})
@@ -95,7 +95,7 @@ def scrape(address: str) -> Samples | None:
 
 
 def wait_until(address: str, holds: Callable[[dict[str, Any]], bool], party: Party) -> None:
-    """Look at the status until something holds."""
+    """Read the status until a condition holds."""
     deadline = time.monotonic() + 60
     while True:
         assert time.monotonic() < deadline, party.output
@@ -108,7 +108,7 @@ def wait_until(address: str, holds: Callable[[dict[str, Any]], bool], party: Par
         time.sleep(0.05)
 
 
-def test_a_run_is_scraped_from_its_start_to_its_end(tmp_path: Path) -> None:
+def test_a_run_is_scraped_from_start_to_end(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair", LongerClicks())
     addresses = watched(workspace)
     seen: dict[RoleName, list[Samples]] = {role: [] for role in ROLES}
@@ -125,9 +125,9 @@ def test_a_run_is_scraped_from_its_start_to_its_end(tmp_path: Path) -> None:
     for role, scrapes in seen.items():
         steps = [found.get(("florist_training_step", ()), 0.0) for found in scrapes]
         assert steps == sorted(steps)
-        assert len(set(steps)) > 5, f"{role} was seen at too few steps"
-        (steps_in_all,) = {s.get(("florist_training_steps", ()), 0.0) for s in scrapes} - {0.0}
-        under_way = [s for s, done in zip(scrapes, steps, strict=True) if 0 < done < steps_in_all]
+        assert len(set(steps)) > 5, f"{role} was scraped at too few steps"
+        (total_steps,) = {s.get(("florist_training_steps", ()), 0.0) for s in scrapes} - {0.0}
+        under_way = [s for s, done in zip(scrapes, steps, strict=True) if 0 < done < total_steps]
         busy = next(s for s in reversed(under_way) if s["florist_rows_per_second", ()] > 0)
         assert busy["florist_stage", (("stage", "train"),)] == 1
         assert busy["florist_peer_up", ()] == busy["florist_ready", ()] == 1
@@ -147,7 +147,7 @@ def test_a_run_is_scraped_from_its_start_to_its_end(tmp_path: Path) -> None:
                     assert {label for label, _ in labels} == ALLOWED[name]
 
 
-def test_a_lost_peer_is_told_and_its_return_too(tmp_path: Path) -> None:
+def test_a_lost_peer_and_its_return_are_reported(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair", LongerClicks()).patient()
     address = watched(workspace)["active"]
     with workspace.start_warm("active", stage="all") as active:
@@ -189,7 +189,7 @@ def test_florist_health_is_for_supervisors(tmp_path: Path) -> None:
     assert health()[0] == 1
 
 
-def test_a_port_in_use_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+def test_a_port_in_use_ends_the_run_before_it_starts(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -200,18 +200,18 @@ def test_a_port_in_use_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     assert "listening at" not in active.output
 
 
-# -- nothing tells membership ----------------------------------------------------------------------
+# --- nothing reveals who is shared ---
 
-#: Figures of time, and traffic, in which heartbeats are.
-CHANGE = r"process_|florist_\w*(seconds|per_second|bytes|days)"
+#: Metrics of time, and of traffic, which includes heartbeats.
+VARIABLE = r"process_|florist_\w*(seconds|per_second|bytes|days)"
 
 
 def people(first: int, count: int) -> list[str]:
     return [f"citizen-{number:05d}" for number in range(first, first + count)]
 
 
-def told_by_a_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[str, Samples]:
-    """All that both parties tell after an alignment of these people, but times."""
+def metrics_of_a_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[str, Samples]:
+    """Return all metrics of both parties after an alignment of these people, except times."""
     workspace = Workspace.create(directory)
     for role, ids in tables.items():
         workspace.table(role).write_text("person\n" + "\n".join(ids) + "\n")
@@ -226,24 +226,24 @@ def told_by_a_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[st
             for path in ("/status.json", "/metrics", "/"):
                 assert "citizen-" not in get(addresses[name], path).text
             found = parsed(get(addresses[name], "/metrics").text)
-        return {key: value for key, value in found.items() if not re.match(CHANGE, key[0])}
+        return {key: value for key, value in found.items() if not re.match(VARIABLE, key[0])}
 
     with ThreadPoolExecutor(2) as both:
         runs = {name: both.submit(run, name) for name in ROLES}
         return {name: found.result(timeout=60) for name, found in runs.items()}
 
 
-def test_metrics_are_the_same_whoever_is_shared(tmp_path: Path) -> None:
+def test_metrics_do_not_depend_on_who_is_shared(tmp_path: Path) -> None:
     ours = people(0, 200)
-    first = told_by_a_run(tmp_path / "one", {"active": ours, "passive": people(150, 200)})
-    second = told_by_a_run(
+    first = metrics_of_a_run(tmp_path / "one", {"active": ours, "passive": people(150, 200)})
+    second = metrics_of_a_run(
         tmp_path / "two", {"active": ours, "passive": people(0, 50) + people(1000, 150)}
     )
     assert first == second
     assert first["active"]["florist_rows_total", (("stage", "align"),)] > 1000
 
 
-def test_a_party_that_nobody_watches_has_no_server(tmp_path: Path) -> None:
+def test_a_party_without_an_address_has_no_server(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     config = load_config(workspace.config("active"))
     assert config.observability.address is None
@@ -256,7 +256,7 @@ def test_a_party_that_nobody_watches_has_no_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["9464", "localhost", "127.0.0.1:0", ":9464"])
-def test_a_bad_address_is_refused_with_its_key(tmp_path: Path, address: str) -> None:
+def test_a_bad_address_is_rejected_with_its_key(tmp_path: Path, address: str) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     workspace.configure("active", {"observability.address": address})
     with workspace.start("active") as active:

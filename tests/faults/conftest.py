@@ -1,4 +1,4 @@
-"""A table of all faults at the end."""
+"""Prints a table of all faults at the end."""
 
 from __future__ import annotations
 

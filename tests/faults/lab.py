@@ -1,7 +1,7 @@
-"""Two hosts and the line between them, on one machine: network namespaces joined by a bad wire.
+"""Two hosts and an unreliable network on one machine, made of network namespaces.
 
-Each party has a namespace with one interface. Their other ends are in a third, where a process
-carries frames across: late, not all, or none, as a test asks for.
+Each party has a namespace with one interface. The other ends of the interfaces are in a third
+namespace, where a process forwards frames with the delay and loss that a test sets.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ ADDRESSES: dict[RoleName, str] = {"active": "10.213.7.1", "passive": "10.213.7.2
 
 _CLONE_NEWNET = 0x40000000
 _SIOCETHTOOL = 0x8946
-#: Checksums and segmentation by hardware: frames that are copied by hand must be whole.
+#: Hardware checksums and segmentation, which are disabled: forwarded frames must be complete.
 _OFFLOADS = {"rx": 0x15, "tx": 0x17, "sg": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
 
 
 def unavailable() -> str | None:
-    """Why there can be no laboratory here."""
+    """Return why there can be no lab on this machine, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if not (shutil.which("ip") and shutil.which("tc")):
         return "ip and tc (iproute2) are missing"
     name = f"florist-probe-{os.getpid()}"
     if subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True).returncode:
-        return "network namespaces cannot be made here"
+        return "network namespaces cannot be created on this machine"
     subprocess.run(["ip", "netns", "del", name], check=True)
     return None
 
 
 def enter(namespace: str) -> None:
-    """Move this thread, and those it will start, into a network namespace."""
+    """Move this thread, and threads that it starts, into a network namespace."""
     with open(f"/var/run/netns/{namespace}", "rb") as file:  # noqa: PTH123 - a device of its own
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
@@ -58,16 +58,16 @@ def enter(namespace: str) -> None:
 
 @dataclass(frozen=True)
 class Quality:
-    """What the wire does to frames."""
+    """Loss and delay of the network."""
 
-    #: Share of frames that are lost; 1 is a wire that swallows all.
+    #: Share of frames that are lost; 1 loses all.
     loss: float = 0.0
-    #: Seconds each way.
+    #: Seconds in each direction.
     delay: float = 0.0
 
 
 class Lab:
-    """A context with both hosts and their wire."""
+    """A context manager with both hosts and their network."""
 
     def __init__(self) -> None:
         prefix = f"fl{os.getpid() % 100_000}"
@@ -78,17 +78,19 @@ class Lab:
         self._middle = f"{prefix}-m"
 
     def cut(self) -> None:
-        """As if the cable were pulled out."""
+        """Take the link down, like unplugging the cable."""
         _ip("-n", self._middle, "link", "set", "wire-a", "down")
 
-    def mend(self) -> None:
+    def restore(self) -> None:
+        """Take the link up again."""
         _ip("-n", self._middle, "link", "set", "wire-a", "up")
 
-    def wire(self, quality: Quality) -> None:
-        self._orders.send(quality)
+    def set_quality(self, quality: Quality) -> None:
+        """Set loss and delay."""
+        self._settings.send(quality)
 
-    def rate(self, rate: str | None) -> None:
-        """Limit both directions, e.g. to `10mbit`."""
+    def set_rate(self, rate: str | None) -> None:
+        """Limit both directions, e.g. to `10mbit`; None for no limit."""
         for name in self.namespaces.values():
             if rate is None:
                 _run("tc", "-n", name, "qdisc", "del", "dev", "net", "root")
@@ -108,13 +110,13 @@ class Lab:
             _ip("-n", name, "link", "set", "net", "up")
             _ip("-n", self._middle, "link", "set", end, "up")
         spawned = multiprocessing.get_context("spawn")
-        self._orders, orders = spawned.Pipe()
+        self._settings, settings = spawned.Pipe()
         names = [*self.namespaces.values()]
-        arguments = (self._middle, names, orders)
-        self._carrier = spawned.Process(target=_carry, args=arguments, daemon=True)
-        self._carrier.start()
-        assert self._orders.poll(30), "the wire did not come up"
-        assert self._orders.recv() == "up"
+        arguments = (self._middle, names, settings)
+        self._forwarder = spawned.Process(target=_forward, args=arguments, daemon=True)
+        self._forwarder.start()
+        assert self._settings.poll(30), "the network did not start"
+        assert self._settings.recv() == "up"
         return self
 
     def __exit__(
@@ -123,73 +125,73 @@ class Lab:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._carrier.kill()
-        self._carrier.join()
+        self._forwarder.kill()
+        self._forwarder.join()
         for name in (*self.namespaces.values(), self._middle):
             _ip("netns", "del", name)
 
 
-def _carry(middle: str, others: list[str], orders: Connection) -> None:
+def _forward(middle: str, others: list[str], settings: Connection) -> None:
     for name in others:
         enter(name)
-        _whole_frames("net")
+        _disable_offloads("net")
     enter(middle)
     wire = _Wire(_end("wire-a"), _end("wire-p"))
-    orders.send("up")
+    settings.send("up")
     while True:
-        watched: list[socket.socket | int] = [*wire.ends, orders.fileno()]
+        watched: list[socket.socket | int] = [*wire.ends, settings.fileno()]
         readable = select.select(watched, [], [], wire.pause)[0]
-        if orders.fileno() in readable:
-            wire.quality = orders.recv()
+        if settings.fileno() in readable:
+            wire.quality = settings.recv()
         for side, end in enumerate(wire.ends):
             if end in readable:
-                wire.take(side)
+                wire.accept(side)
         wire.deliver()
 
 
 def _end(name: str) -> socket.socket:
-    _whole_frames(name)
+    _disable_offloads(name)
     end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     end.bind((name, 0))
     return end
 
 
 class _Wire:
-    """Takes frames in at either end, and gives them out at the other when their time has come."""
+    """Forwards frames between its ends after a delay."""
 
     def __init__(self, *ends: socket.socket) -> None:
         self.ends = ends
         self.quality = Quality()
-        self._late: list[tuple[float, int, int, bytes]] = []
+        self._delayed: list[tuple[float, int, int, bytes]] = []
         self._draws = random.Random(7)
         self._number = 0
 
     @property
     def pause(self) -> float:
-        """Seconds until the next frame is to be given out."""
-        return max(0.0, self._late[0][0] - time.monotonic()) if self._late else 1.0
+        """Seconds until the next frame is due."""
+        return max(0.0, self._delayed[0][0] - time.monotonic()) if self._delayed else 1.0
 
-    def take(self, side: int) -> None:
+    def accept(self, side: int) -> None:
         with suppress(OSError):  # the interface is down
             frame, (_, _, kind, *_) = self.ends[side].recvfrom(65536)
             if kind != socket.PACKET_OUTGOING and self._draws.random() >= self.quality.loss:
                 self._number += 1
                 due = time.monotonic() + self.quality.delay
-                heapq.heappush(self._late, (due, self._number, side, frame))
+                heapq.heappush(self._delayed, (due, self._number, side, frame))
 
     def deliver(self) -> None:
-        while self._late and self._late[0][0] <= time.monotonic():
-            *_, side, frame = heapq.heappop(self._late)
+        while self._delayed and self._delayed[0][0] <= time.monotonic():
+            *_, side, frame = heapq.heappop(self._delayed)
             with suppress(OSError):
                 self.ends[1 - side].send(frame)
 
 
-def _whole_frames(interface: str) -> None:
+def _disable_offloads(interface: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for command in _OFFLOADS.values():
             value = ctypes.create_string_buffer(struct.pack("II", command, 0), 8)
             request = struct.pack("16sP", interface.encode(), ctypes.addressof(value))
-            with suppress(OSError):  # this one cannot be switched
+            with suppress(OSError):  # this one cannot be disabled
                 fcntl.ioctl(control, _SIOCETHTOOL, request)
 
 

@@ -1,8 +1,8 @@
-"""A run that its network, its hosts or its operators disturb ends as one that nobody disturbed.
+"""A run with faults of the network, the hosts or the processes has the result of a run without.
 
-Two hosts (see `lab`), real processes, mutual TLS. Everything is compared with an undisturbed run
-from the same files: weights to the last bit, the evaluation to the last digit, the union with the
-ideal.
+Two hosts (see `lab`), real processes, mutual TLS. Results are compared with an undisturbed run from
+the same files: weights bit for bit, the evaluation to the last digit, and the union with the
+expected one.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.faults
 
-#: Kills over all stages; each party is started again at once.
+#: Kills in each stage; a killed party is restarted at once.
 KILLS_PER_STAGE = 10
 STAGES = ("align", "train", "evaluate")
 
-#: Seconds that the parties are together in a stage, about.
+#: Approximate duration of each stage in seconds.
 SPAN = {"align": 3.0, "train": 3.0, "evaluate": 0.6}
 
-#: Seconds that any run here may take.
-LONG = 100
+#: Maximum duration of a run in seconds.
+LIMIT = 100
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -72,7 +72,7 @@ def lab() -> Iterator[Lab]:
 
 
 class MoreClicks(QuickClicks):
-    """Enough steps for something to happen meanwhile."""
+    """A sample with enough steps for faults to happen during training."""
 
     def settings(self, role: RoleName) -> dict[str, Any]:
         changes = {"agreement.training.epochs": 6, "agreement.training.checkpoint_every": 10}
@@ -81,7 +81,7 @@ class MoreClicks(QuickClicks):
 
 @dataclass
 class Run:
-    """Both parties of a stage, in the laboratory, restarted as a supervisor would."""
+    """Both parties of a stage in the lab, restarted as by a supervisor."""
 
     lab: Lab
     workspace: Workspace
@@ -96,7 +96,7 @@ class Run:
             self.parties[role] = self.stack.enter_context(party)
 
     def kill(self, role: RoleName) -> bool:
-        """Kill it and start it again; False if it had ended before."""
+        """Kill a party and restart it; return False if it had ended already."""
         party = self.parties[role]
         if party.process.poll() is not None:
             return False
@@ -108,13 +108,13 @@ class Run:
     def finish(self) -> None:
         for role in ROLES:
             party = self.parties[role]
-            # One that is killed when all is done has nothing left to do.
-            done = party.finish(LONG) == 0 or "contains a finished result" in party.output
+            # A party that was killed after its stage was complete has nothing left to do.
+            done = party.finish(LIMIT) == 0 or "contains a finished result" in party.output
             assert done, party.output
 
     def wait_for(self, pattern: str) -> None:
         for party in list(self.parties.values()):
-            party.wait_for(pattern, LONG)
+            party.wait_for(pattern, LIMIT)
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def running(lab: Lab, workspace: Workspace, stage: str) -> Iterator[Run]:
 
 
 def prepare(workspace: Workspace) -> Workspace:
-    """At the laboratory's addresses, and patient."""
+    """Set the addresses of the lab and long timeouts."""
     for role in ROLES:
         address = f"{ADDRESSES['active']}:{7100 + random.randrange(800)}"
         if role == "passive":
@@ -139,7 +139,7 @@ def prepare(workspace: Workspace) -> Workspace:
 
 @pytest.fixture(scope="module")
 def stages(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workspace]:
-    """Files as they are before each stage, and, under `done`, after all of them."""
+    """Return the files before each stage and, under `done`, after all of them."""
     folder = tmp_path_factory.mktemp("undisturbed")
     align = prepare(Workspace.create(folder / "align", SlowIds(60, 60, 25)))
     done = prepare(Workspace.create(folder / "done", MoreClicks()))
@@ -149,7 +149,7 @@ def stages(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Work
             found[stage] = done.copy(folder / stage)
         with running(lab, done, stage) as run:
             run.finish()
-    for role in ROLES:  # in another union people would have other stand-ins, and figures
+    for role in ROLES:  # another union would have other stand-ins and figures
         kept = done.run_directory(role).evaluation_alignment
         shutil.copytree(kept, found["evaluate"].run_directory(role).evaluation_alignment)
     return found | {"done": done}
@@ -157,7 +157,7 @@ def stages(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Work
 
 @pytest.fixture
 def fresh(stages: dict[str, Workspace], tmp_path: Path) -> Fresh:
-    """A copy of the files before a stage."""
+    """Return a function that copies the files before a stage."""
     counter = iter(range(1000))
 
     def copy(stage: str) -> Workspace:
@@ -167,7 +167,7 @@ def fresh(stages: dict[str, Workspace], tmp_path: Path) -> Fresh:
 
 
 def check(workspace: Workspace, stage: str, done: Workspace) -> None:
-    """What the stage gave is what it gives undisturbed."""
+    """Check that the result of the stage equals the undisturbed one."""
     if stage == "align":
         workspace.assert_aligned()
         return
@@ -188,7 +188,7 @@ def check(workspace: Workspace, stage: str, done: Workspace) -> None:
             assert figures[0] == figures[1]
 
 
-def no_ports_left(lab: Lab) -> None:
+def check_no_process_is_left(lab: Lab) -> None:
     for name in lab.namespaces.values():
         listing = subprocess.run(
             ["ip", "netns", "pids", name], check=True, capture_output=True, text=True
@@ -196,34 +196,34 @@ def no_ports_left(lab: Lab) -> None:
         assert listing.stdout.split() == [], "a process was left behind"
 
 
-# --- the line ---
+# --- the network ---
 
 TRAINING = r"training: (started|\d+ of)"
 
 
-def pull_out(lab: Lab) -> None:
+def unplug(lab: Lab) -> None:
     lab.cut()
     time.sleep(14)
-    lab.mend()
+    lab.restore()
 
 
-def swallow(lab: Lab) -> None:
-    lab.wire(Quality(loss=1.0))
+def lose_everything(lab: Lab) -> None:
+    lab.set_quality(Quality(loss=1.0))
     time.sleep(14)
-    lab.wire(Quality())
+    lab.set_quality(Quality())
 
 
 def flap(lab: Lab) -> None:
     for _ in range(5):
         lab.cut()
         time.sleep(1.5)
-        lab.mend()
+        lab.restore()
         time.sleep(2.5)
 
 
-@pytest.mark.parametrize("disturb", [pull_out, swallow, flap])
+@pytest.mark.parametrize("disturb", [unplug, lose_everything, flap])
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_line_is_cut(
+def test_the_connection_is_cut(
     lab: Lab,
     stages: dict[str, Workspace],
     fresh: Fresh,
@@ -236,7 +236,7 @@ def test_the_line_is_cut(
         disturb(lab)
         run.finish()
     check(workspace, stage, stages["done"])
-    no_ports_left(lab)
+    check_no_process_is_left(lab)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_the_line_is_cut(
     ],
 )
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_bad_line(
+def test_a_bad_network(
     lab: Lab,
     stages: dict[str, Workspace],
     fresh: Fresh,
@@ -258,16 +258,16 @@ def test_a_bad_line(
     rate: str | None,
 ) -> None:
     workspace = fresh(stage)
-    lab.wire(quality)
-    lab.rate(rate) if rate else None
+    lab.set_quality(quality)
+    lab.set_rate(rate) if rate else None
     try:
         with running(lab, workspace, stage) as run:
             run.finish()
     finally:
-        lab.wire(Quality())
-        lab.rate(None) if rate else None
+        lab.set_quality(Quality())
+        lab.set_rate(None) if rate else None
     check(workspace, stage, stages["done"])
-    no_ports_left(lab)
+    check_no_process_is_left(lab)
 
 
 # --- the parties ---
@@ -291,7 +291,7 @@ def test_killed_at_random_moments(
                 kills += run.kill(draws.choice(ROLES))
             run.finish()
         check(workspace, stage, stages["done"])
-    no_ports_left(lab)
+    check_no_process_is_left(lab)
     record_property("kills", kills)
 
 
@@ -300,7 +300,7 @@ def test_killed_at_random_moments(
 
 @contextmanager
 def small_disk(workspace: Workspace, role: RoleName) -> Iterator[Path]:
-    """The run directory on a file system of its own."""
+    """Put the run directory on a small file system."""
     path = workspace.run_directory(role).path
     kept = path.with_name(f"{path.name}-kept")
     path.rename(kept) if path.exists() else None
@@ -319,7 +319,7 @@ def small_disk(workspace: Workspace, role: RoleName) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("victim", ROLES)
-def test_a_full_disk_is_told_and_gone_on_from(
+def test_a_full_disk_is_reported_and_the_run_resumes(
     lab: Lab,
     stages: dict[str, Workspace],
     fresh: Fresh,
@@ -337,17 +337,17 @@ def test_a_full_disk_is_told_and_gone_on_from(
             except OSError:
                 pass
         party = run.parties[victim]
-        assert party.finish(LONG) == 2, party.output
+        assert party.finish(LIMIT) == 2, party.output
         assert "No space left" in party.output
         filler.unlink()
-        run.parties.pop(other(victim)).finish(LONG)  # told why, it has ended too
+        run.parties.pop(other(victim)).finish(LIMIT)  # it was informed and has ended too
         run.start("active", "passive")
         run.finish()
     check(workspace, "train", stages["done"])
 
 
 @pytest.mark.parametrize("victim", ROLES)
-def test_a_run_directory_that_turns_read_only(
+def test_a_run_directory_that_becomes_read_only(
     lab: Lab, stages: dict[str, Workspace], fresh: Fresh, victim: RoleName
 ) -> None:
     workspace = fresh("train")
@@ -360,9 +360,9 @@ def test_a_run_directory_that_turns_read_only(
             pytest.skip("this file system cannot be made read-only under a running program")
         try:
             party = run.parties[victim]
-            assert party.finish(LONG) == 2, party.output
+            assert party.finish(LIMIT) == 2, party.output
             assert "cannot be written" in party.output
-            run.parties.pop(other(victim)).finish(LONG)
+            run.parties.pop(other(victim)).finish(LIMIT)
         finally:
             assert freeze(checkpoints, frozen=False)
         run.start("active", "passive")
@@ -371,7 +371,7 @@ def test_a_run_directory_that_turns_read_only(
 
 
 def freeze(folder: Path, *, frozen: bool) -> bool:
-    """Make the folder immutable, or mutable again: not even root may write to it meanwhile."""
+    """Make the folder immutable, even for root, or mutable again; return whether it worked."""
     command = ["chattr", "+i" if frozen else "-i", str(folder)]
     return (
         shutil.which("chattr") is not None
@@ -404,15 +404,15 @@ time_t time(time_t *t) {
 
 
 @pytest.mark.parametrize("minutes", [-20 * 60, -3, 20 * 60])
-def test_a_clock_that_is_wrong(
+def test_a_wrong_clock(
     stages: dict[str, Workspace],
     fresh: Fresh,
     tmp_path: Path,
     minutes: int,
 ) -> None:
-    """Certificates are valid from some minutes before they are made; who is before that is told."""
+    """Certificates are valid from a few minutes before creation; an earlier clock is reported."""
     if not shutil.which("cc"):
-        pytest.skip("a wrong clock needs a C compiler")
+        pytest.skip("this test needs a C compiler")
     source, library = tmp_path / "clock.c", tmp_path / "clock.so"
     source.write_text(SKEWED_CLOCK.replace("SECONDS", str(minutes * 60)))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
@@ -428,24 +428,24 @@ def test_a_clock_that_is_wrong(
         os.environ.pop("LD_PRELOAD")
         if before is not None:
             os.environ["LD_PRELOAD"] = before
-    with skewed, workspace.start_warm("active", stage="train") as right:
+    with skewed, workspace.start_warm("active", stage="train") as correct:
         if minutes < -5:
-            assert skewed.finish(LONG) == 2
+            assert skewed.finish(LIMIT) == 2
             assert "Check this machine's clock" in skewed.output
             return
-        assert skewed.finish(LONG) == 0, skewed.output
-        assert right.finish(LONG) == 0
+        assert skewed.finish(LIMIT) == 0, skewed.output
+        assert correct.finish(LIMIT) == 0
     day = datetime.now(UTC) + timedelta(minutes=minutes)
-    assert day.strftime("%Y-%m-%d") in skewed.output  # it did believe that time
+    assert day.strftime("%Y-%m-%d") in skewed.output  # it used the wrong time
     check(workspace, "train", stages["done"])
 
 
-def test_a_certificate_that_expires_meanwhile(
+def test_a_certificate_that_expires_during_a_run(
     lab: Lab,
     stages: dict[str, Workspace],
     fresh: Fresh,
 ) -> None:
-    """The connection that stands goes on; for a new one the certificate must be a new one."""
+    """An open connection stays; a new connection needs a new certificate."""
     workspace, lasts = fresh("train"), 25
     folder = workspace.directory / "certificates"
     earlier = datetime.now(UTC) - timedelta(days=3)
@@ -463,7 +463,7 @@ def test_a_certificate_that_expires_meanwhile(
         active.signal(signal.SIGSTOP)
         time.sleep(max(0.0, expiry - time.monotonic()) + 1)
         active.signal(signal.SIGCONT)
-        assert passive.finish(LONG) == 2, passive.output
+        assert passive.finish(LIMIT) == 2, passive.output
         assert "expired" in passive.output
         renew(NAMES.passive, datetime.now(UTC))
         run.start("passive")
