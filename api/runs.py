@@ -12,13 +12,14 @@ from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.findings import AuditRecord
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metric_names import METRICS
-from florist.common.session.run_directory import AlignmentSummary, RunDirectory
+from florist.common.session.run_directory import RunDirectory
 from florist.common.training.history import EpochFigures, History
 
 if TYPE_CHECKING:
     from florist.api.config import AnyPath
     from florist.common.audit.findings import Verdict
     from florist.common.audit.statistics import IntervalEstimate
+    from florist.common.session.alignment_result import AlignmentSummary
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,13 @@ from florist.common.data.id_check import fingerprint
 from florist.common.data.labels import read_labels
 from florist.common.data.preprocessing_fitter import fit_preprocessing
 from florist.common.data.table_reader import read_whole_table
-from florist.common.session.run_directory import (
+from florist.common.session.alignment_result import (
     FORMAT,
     Alignment,
     AlignmentSummary,
-    RunDirectory,
     write_alignments,
 )
+from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.loader import load_config

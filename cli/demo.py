@@ -25,7 +25,8 @@ from florist.common.core.roles import RoleName
 from florist.common.data.table_ids import IdReader
 from florist.common.data.table_reader import read_whole_table
 from florist.common.evaluation.metric_names import METRICS
-from florist.common.session.run_directory import Alignment, RunDirectory
+from florist.common.session.alignment_result import Alignment
+from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.demo_baselines import Comparison, compare
 from florist.experiments.sample_data import ClickSample

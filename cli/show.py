@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from florist.api.records import Records
     from florist.api.runs import EpochMetrics, EvaluationResult, RunResult
-    from florist.common.session.run_directory import AlignmentSummary
+    from florist.common.session.alignment_result import AlignmentSummary
 
 
 def describe_stage(runs: RunDirectory, stage: str, out: Console) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from florist.common.cluster.branch_progress import StepState
 from florist.common.psu.union_view import Sizes
-from florist.common.session.run_directory import TableName
+from florist.common.session.alignment_result import TableName
 from florist.common.settings.party_config import PartyConfig
 from florist.common.transport.messages import Step
 

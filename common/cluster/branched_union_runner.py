@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
     from florist.common.psu.sealed_keys import UnionSecrets
     from florist.common.psu.union_runner import UnionTask
-    from florist.common.session.run_directory import TableName
+    from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
     from florist.common.storage.id_column import Ids
     from florist.common.transport.messages import Step

@@ -20,7 +20,7 @@ from florist.common.groups.group import Exponent
 from florist.common.psu.keys import Keys
 
 if TYPE_CHECKING:
-    from florist.common.session.run_directory import TableName
+    from florist.common.session.alignment_result import TableName
 
 #: Bytes of a sealing key.
 KEY_BYTES = 32

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from florist.common.psu.executor import Executor
     from florist.common.psu.sealed_keys import SecretsInMemory
     from florist.common.psu.union_view import UnionView
-    from florist.common.session.run_directory import TableName
+    from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
     from florist.common.settings.party_config import PartyConfig
     from florist.common.storage.id_column import Ids

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from florist.common.bundle.bundle import Bundle
     from florist.common.data.features import Features
-    from florist.common.session.run_directory import Alignment, RunDirectory
+    from florist.common.session.alignment_result import Alignment
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.party_config import PartyConfig
     from florist.common.storage.id_column import IdColumn
 

@@ -14,7 +14,7 @@ from florist.common.core.stage_timer import StageTimer
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.psu.sealed_keys import SecretsInMemory
-from florist.common.session.run_directory import write_alignments
+from florist.common.session.alignment_result import write_alignments
 from florist.common.stages.stage import Stage
 from florist.common.stages.table_aligner import TableAligner
 from florist.common.storage.files import FolderStorage
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.psu.union_runner import UnionRunner
-    from florist.common.session.run_directory import Alignment, TableName
+    from florist.common.session.alignment_result import Alignment, TableName
     from florist.common.session.session import Session
     from florist.common.settings.data import Table
     from florist.common.settings.party_config import PartyConfig

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from florist.common.bundle.bundle import Bundle
     from florist.common.groups.group import Group
-    from florist.common.session.run_directory import EvaluationUnion
+    from florist.common.session.alignment_result import EvaluationUnion
     from florist.common.session.session import Session
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.party_config import PartyConfig
@@ -91,7 +91,7 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             inputs.table,
             inputs.people,
         ).common_union()
-        self.runs.begin_evaluation()
+        self.runs.mark_evaluation_started()
         parts = _parts(self.config, union, inputs.table)
         with CountedProgress(self.progress, session.count_work).step("evaluating") as step:
             found = self.role.evaluate(inputs.bundle, parts, channel, step)

@@ -18,8 +18,8 @@ from florist.common.evaluation.reserved_rows import random_rows
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.psu.union_runner import LocalUnionRunner
+from florist.common.session.alignment_result import Alignment, EvaluationUnion
 from florist.common.session.mutual_check import mutual_check
-from florist.common.session.run_directory import Alignment, EvaluationUnion
 from florist.common.stages.table_aligner import TableAligner
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.transport.messages import EvaluationOpening
@@ -93,7 +93,7 @@ class UnionAgreement:
 
     def _opening(self, kept: EvaluationUnion | None) -> EvaluationOpening:
         digest = bytes.fromhex(kept.alignment.summary.union_sha256) if kept else b""
-        return EvaluationOpening(digest, self.people, self.runs.has_begun_evaluation)
+        return EvaluationOpening(digest, self.people, self.runs.has_started_evaluation)
 
     def _exchange(self, ours: EvaluationOpening, kept: EvaluationUnion | None) -> EvaluationOpening:
         """Compare unions. Different ones are acceptable as long as neither has been used.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
 from florist.common.psu.union_runner import UnionTask
-from florist.common.session.run_directory import FORMAT, Alignment, AlignmentSummary
+from florist.common.session.alignment_result import FORMAT, Alignment, AlignmentSummary
 from florist.common.transport.messages import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from florist.common.psu.sealed_keys import SecretsInMemory
     from florist.common.psu.union_runner import UnionRunner
     from florist.common.psu.union_view import UnionView
-    from florist.common.session.run_directory import TableName
+    from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role

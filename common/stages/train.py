@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from florist.common.session.run_directory import (
-        RunDirectory,
-    )
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role

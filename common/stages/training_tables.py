@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from florist.common.data.labels import Labels
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.data.scan_table import TableScan
-    from florist.common.session.run_directory import (
-        Alignment,
-        AlignmentSummary,
-        RunDirectory,
-        TableName,
-    )
+    from florist.common.session.alignment_result import Alignment, AlignmentSummary, TableName
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role

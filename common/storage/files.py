@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.storage.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ class FolderStorage:
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(self.folder / name)
-            self._sync()
+            sync(self.folder)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
@@ -91,7 +92,7 @@ class FolderStorage:
                 file.write(data)
                 os.fdatasync(file.fileno())
             if is_new:
-                self._sync()
+                sync(self.folder)
 
     def size(self, name: str) -> int | None:
         with self.disk_errors(), suppress(FileNotFoundError):
@@ -122,13 +123,6 @@ class FolderStorage:
 
     def _create(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-    def _sync(self) -> None:
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:

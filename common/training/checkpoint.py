@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from contextlib import suppress
@@ -28,6 +27,7 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save_file as write_tensors
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.storage.durable import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -278,14 +278,6 @@ def _digest(facts: object) -> str:
 def _place(fresh: Path, target: Path) -> None:
     """Sync a file to disk and move it into place."""
     fresh.chmod(0o600)
-    _sync(fresh)
+    sync(fresh)
     fresh.replace(target)
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(target.parent)

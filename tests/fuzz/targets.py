@@ -30,14 +30,14 @@ from florist.common.psu.journal import Journal
 from florist.common.psu.sealed_keys import KEY_BYTES
 from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.union_handshake import open_union
-from florist.common.session.open_session import own_credentials
-from florist.common.session.run_directory import (
+from florist.common.session.alignment_result import (
     FORMAT,
     Alignment,
     AlignmentSummary,
-    RunDirectory,
     write_alignments,
 )
+from florist.common.session.open_session import own_credentials
+from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PeerRunsPreflight, Session, SessionTimeouts, make_hello
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.agreement_differences import differences

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.core.roles import RoleName
-    from florist.common.session.run_directory import Alignment
+    from florist.common.session.alignment_result import Alignment
     from florist.experiments.sample_data import Sample
 
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.session.run_directory import (
+from florist.common.session.alignment_result import (
     FORMAT,
     Alignment,
     AlignmentSummary,
-    RunDirectory,
     write_alignments,
 )
+from florist.common.session.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path
