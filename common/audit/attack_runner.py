@@ -57,7 +57,9 @@ def attack_as_peer(
             ACTIVE_ATTACKS, ActiveView(len(uids), everyone, _active_steps(sightings, ranks))
         )
     truth = own[uids]
-    return [evaluate(name, turned(found, truth), truth, samples=samples) for name, found in scores]
+    return [
+        evaluate(name, oriented(found, truth), truth, samples=samples) for name, found in scores
+    ]
 
 
 def remedy(role: RoleName, attack: str) -> str:
@@ -69,7 +71,7 @@ def remedy(role: RoleName, attack: str) -> str:
     return attacks[attack].remedy if attack in attacks.names else FEWER_EPOCHS
 
 
-def turned(scores: Floats, is_real: npt.NDArray[np.bool_]) -> Floats:
+def oriented(scores: Floats, is_real: npt.NDArray[np.bool_]) -> Floats:
     """Return the scores or their negatives, so that real UIDs have the higher ones.
 
     The direction of an attack is its author's guess; the peer may guess better.

@@ -61,11 +61,6 @@ class Finding:
         )
 
 
-def shown(estimate: IntervalEstimate) -> str:
-    """Format a value with its interval, such as 0.53 (0.51-0.55)."""
-    return f"{estimate.value:.2f} ({estimate.low:.2f}\N{EN DASH}{estimate.high:.2f})"
-
-
 def _rounded(estimate: IntervalEstimate) -> IntervalEstimate:
     return IntervalEstimate(*(round(value, 4) for value in asdict(estimate).values()))
 
@@ -95,9 +90,9 @@ class Excess:
     limit: float
 
     def __str__(self) -> str:
-        what = f"finds {shown(self.estimate)} of the UIDs at {FALSE_POSITIVES:.0%} false positives"
+        what = f"finds {self.estimate} of the UIDs at {FALSE_POSITIVES:.0%} false positives"
         if self.estimate is self.finding.auc:
-            what = f"AUC {shown(self.estimate)}"
+            what = f"AUC {self.estimate}"
         return f"{what}, above audit.{self.key} {self.limit:g}"
 
 

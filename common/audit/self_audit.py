@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from florist.common.audit.attack_runner import attack_as_peer, remedy
 from florist.common.audit.audit_sample import followed_uids
-from florist.common.audit.findings import AuditRecord, Figures, Finding, excesses, shown
+from florist.common.audit.findings import AuditRecord, Figures, Finding, excesses
 from florist.common.audit.kept_view import save_view
 from florist.common.audit.recorder import Recorder, Window
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
@@ -110,7 +110,7 @@ class SelfAudit:
         with suppress(ConfigurationError):
             before = AuditRecord.load(folder.record).audits
         if self._run.resumed and before:
-            self._refuse_excess(before[-1])
+            self._stop_on_excess(before[-1])
         self.record.audits.extend(a for a in before if a.step <= self._run.first_step)
         with _writing(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
@@ -149,9 +149,9 @@ class SelfAudit:
             with _writing(self._folder.record):
                 self.record.append(figures, self._folder.record)
         self._log(figures)
-        self._refuse_excess(figures)
+        self._stop_on_excess(figures)
 
-    def _refuse_excess(self, figures: Figures) -> None:
+    def _stop_on_excess(self, figures: Figures) -> None:
         for excess in excesses(figures.findings, self._settings, "stop"):
             raise StoppedByPolicy(self._warning(figures, excess))
 
@@ -168,7 +168,7 @@ class SelfAudit:
             "self-audit after step %s: strongest attack %s %s",
             f"{figures.step:,}",
             strongest.attack,
-            shown(strongest.auc),
+            strongest.auc,
             extra={"event": "self-audit"},
         )
 

@@ -38,6 +38,10 @@ class IntervalEstimate:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """Format the value with its interval, such as 0.53 (0.51-0.55) with an en dash."""
+        return f"{self.value:.2f} ({self.low:.2f}\N{EN DASH}{self.high:.2f})"
+
     @property
     def folded(self) -> IntervalEstimate:
         """The estimate of max(x, 1 - x), since an attacker may invert its scores."""

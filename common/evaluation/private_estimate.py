@@ -149,15 +149,12 @@ def private_estimate(
     observed = metrics.auc(labels, values)
     positive = np.asarray(labels) == 1
     rows = len(values)
-    if not 0 <= shared <= rows:
-        raise ValueError(f"{shared} of {rows} rows cannot be shared")
+    check_rows(positive, shared)
     if not shared:
         raise ConfigurationError(
             "the test tables have nobody in common, so no prediction is based on real features and "
             "an estimate is impossible"
         )
-    if min(positive.sum(), (~positive).sum()) < 2:
-        raise ConfigurationError("the private estimate needs at least two test rows of each class")
     r = shared / rows
     auc = Estimate((observed - (1 - r) / 2) / r, delong_error(positive, values) / r)
     ace, curve = _calibration(positive, values, r, bins, np.random.default_rng(seed))
@@ -165,6 +162,20 @@ def private_estimate(
         positive.astype(np.int64), np.stack((1 - values, values), axis=1), r
     )
     return PrivateEstimate(auc, ace, log_loss, curve, rows, shared)
+
+
+def check_rows(positive: npt.NDArray[np.bool_], shared: int) -> None:
+    """Check that an estimate is possible with these labels and this number of shared rows.
+
+    Raises:
+        ConfigurationError: a class has fewer than two rows.
+        ValueError: more rows are shared than there are.
+    """
+    rows = len(positive)
+    if not 0 <= shared <= rows:
+        raise ValueError(f"{shared} of {rows} rows cannot be shared")
+    if min(positive.sum(), (~positive).sum()) < 2:
+        raise ConfigurationError("the private estimate needs at least two test rows of each class")
 
 
 def corrected(observed: Floats, positive_rate: float | Floats, r: float) -> Floats:

@@ -28,6 +28,7 @@ from florist.common.evaluation.private_estimate import (
     CurveEstimate,
     Estimate,
     PrivateEstimate,
+    check_rows,
     share_below,
     shrunken_ace,
 )
@@ -102,15 +103,12 @@ def shuffled_estimate(
     metrics.auc(labels, values)  # checks both
     y = np.asarray(labels, dtype=np.float64)
     rows = len(y)
-    if not 0 <= shared <= rows:
-        raise ValueError(f"{shared} of {rows} rows cannot be shared")
+    check_rows(y == 1, shared)
     if shared < 2:
         raise ConfigurationError(
             "the test tables have too few people in common: with features of the active party, "
             "the estimate needs at least two"
         )
-    if min(y.sum(), (1 - y).sum()) < 2:
-        raise ConfigurationError("the private estimate needs at least two test rows of each class")
     mixed = _Mixed(y, values, shuffled, shared / rows)
     ace, curve = _calibration(mixed, bins, np.random.default_rng(seed))
     log_loss = log_loss_estimate(

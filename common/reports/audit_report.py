@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import MaxNLocator
 
-from florist.common.audit.findings import excesses, shown, verdict
+from florist.common.audit.findings import excesses, verdict
 from florist.common.reports.html import card, figures_table, markup, tag
 from florist.common.reports.plots import COLOUR, svg_plot
 
@@ -36,7 +36,7 @@ def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple
             yield (
                 finding.attack,
                 SCOPES[figures.over],
-                shown(finding.auc),
+                str(finding.auc),
                 _percent(finding.tpr),
                 mark(finding, settings),
             )

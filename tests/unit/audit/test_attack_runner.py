@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.common.audit.attack_runner import attack_as_peer, turned
+from florist.common.audit.attack_runner import attack_as_peer, oriented
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS, Attack
 from florist.common.audit.recorder import Sighting
 from florist.common.core.registry import Registry
@@ -77,11 +77,11 @@ def test_features_that_change_are_found_in_what_the_passive_party_sends() -> Non
 def test_scores_are_inverted_if_needed() -> None:
     real = np.array([True, True, False, False, True])
     scores = np.array([1.0, 2.0, 3.0, np.inf, np.nan])
-    assert np.array_equal(turned(scores, real), -scores, equal_nan=True)
-    assert np.array_equal(turned(-scores, real), -scores, equal_nan=True)
-    assert np.array_equal(turned(scores, np.ones(5, dtype=np.bool_)), scores, equal_nan=True)
+    assert np.array_equal(oriented(scores, real), -scores, equal_nan=True)
+    assert np.array_equal(oriented(-scores, real), -scores, equal_nan=True)
+    assert np.array_equal(oriented(scores, np.ones(5, dtype=np.bool_)), scores, equal_nan=True)
     nothing = np.full(5, np.nan)
-    assert np.array_equal(turned(nothing, real), nothing, equal_nan=True)
+    assert np.array_equal(oriented(nothing, real), nothing, equal_nan=True)
 
 
 def test_a_failing_attack_does_not_affect_the_others(

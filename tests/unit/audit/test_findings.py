@@ -15,7 +15,6 @@ from florist.common.audit.findings import (
     Figures,
     Finding,
     excesses,
-    shown,
     verdict,
 )
 from florist.common.audit.statistics import IntervalEstimate, evaluate
@@ -97,7 +96,7 @@ def test_the_strongest_excess_comes_first_and_names_its_setting() -> None:
 
 
 def test_an_estimate_is_formatted_with_its_interval() -> None:
-    assert shown(IntervalEstimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
+    assert str(IntervalEstimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
 
 
 def record() -> AuditRecord:
