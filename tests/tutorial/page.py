@@ -34,10 +34,12 @@ _BLOCK = re.compile(
     r"(?::caption: (?P<caption>[^\n]*)\n\n?)?(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+#: Lines that a command prints only if the other party is slower than it.
+_DEPENDS_ON_TIMING = re.compile(r" INFO waiting for ")
 #: The folder in which a reader works, in place of the temporary one.
 HOME = "/home/me/trial"
 #: Seconds for one command.
-_LIMIT = 240.0
+_LIMIT = 120.0
 
 
 @dataclass(slots=True)
@@ -148,7 +150,8 @@ def updated(text: str, commands: list[Command]) -> str:
         lines = []
         for line in found["body"].splitlines():
             if line.startswith("$ "):
-                lines += [line, *(each.rstrip() for each in next(results).printed)]
+                printed = (each.rstrip() for each in next(results).printed)
+                lines += [line, *(each for each in printed if not _DEPENDS_ON_TIMING.search(each))]
         return head + "\n".join(lines) + "\n```"
 
     return _BLOCK.sub(rewrite, text)
@@ -197,10 +200,12 @@ class _Process:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop a service as an operator would."""
+        """Stop a service as an operator would; the page shows what it printed before."""
+        before = len(self._command.printed)
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(_LIMIT)
         self._reader.join(10)
+        del self._command.printed[before:]
 
 
 def _groups(blocks: list[Block]) -> Iterator[list[Block]]:
