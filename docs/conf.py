@@ -32,3 +32,6 @@ html_theme_options = {
     "footer_icons": [],
     "source_repository": "",
 }
+
+# Links between pages are checked; names in type hints of the API need not have a page.
+nitpick_ignore_regex = [("py:.*", ".*")]

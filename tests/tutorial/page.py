@@ -178,8 +178,9 @@ class _Process:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._command.printed.append(_replaced(line.rstrip("\n"), self._back))
+        with self._process.stdout as lines:
+            for line in lines:
+                self._command.printed.append(_replaced(line.rstrip("\n"), self._back))
 
     def wait(self) -> None:
         """Wait for the end of a command, which must succeed."""
