@@ -92,7 +92,7 @@ def api(workspace: Workspace) -> Iterator[Api]:
     settings_of_it = Http(address=free_address(), max_rows=20, max_bytes=60_000)
     with (
         service(workspace) as peer,
-        client_of(workspace, peer.address, answer=10.0) as client,
+        client_of(workspace, peer.address, answer_timeout=10.0) as client,
         http_service(client, settings_of_it, TOKEN, drain=2.0) as address,
     ):
         host, _, port = address.rpartition(":")

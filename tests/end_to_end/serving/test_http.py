@@ -73,7 +73,7 @@ def api_of(
     settings = Http.model_validate({"address": free_address(), **http_settings})
     with (
         service(workspace, limits=limits or {}) as peer,
-        client_of(workspace, peer.address, answer=5.0) as client,
+        client_of(workspace, peer.address, answer_timeout=5.0) as client,
         http_service(client, settings, TOKEN, drain=5.0) as address,
     ):
         yield Api(address, peer)
