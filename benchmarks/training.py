@@ -58,7 +58,7 @@ from florist.common.session.stage_state import StageOptions
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.loader import load_config
 from florist.common.stages.run_stages import run_stage
-from florist.common.training.models import make_active, make_bottom
+from florist.common.training.model_factory import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import NONCE_BYTES, Schedule

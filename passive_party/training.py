@@ -23,7 +23,7 @@ from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
 from florist.common.training.history import EpochFigures, StepTimer
 from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
-from florist.common.training.models import describe, make_bottom
+from florist.common.training.model_factory import describe, make_bottom
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import (

@@ -12,7 +12,8 @@ from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
 from florist.common.bundle.manifest import MANIFEST, PREPROCESSING, WEIGHTS, damaged, read_manifest
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.synthetic.calibration import Calibration, Mixture
-from florist.common.training.models import BottomModel, make_half_model
+from florist.common.training.model_factory import make_half_model
+from florist.common.training.models import BottomModel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,7 +24,7 @@ from florist.common.settings.section import StrictModel
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.devices import enable_determinism
-from florist.common.training.models import make_half_model
+from florist.common.training.model_factory import make_half_model
 from florist.common.training.optimisers import Optimisers
 from florist.common.training.process_group import (
     TIME_LIMIT,

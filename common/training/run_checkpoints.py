@@ -35,6 +35,7 @@ class RunCheckpoints:
         """Keep the newest `keep` regular checkpoints."""
         self.directory = directory
         self._regular = CheckpointStore(directory, keep)
+        # The folder has the name that earlier releases gave it, so that their runs can resume.
         self._interrupted = CheckpointStore(directory / "broken-off", 1)
 
     def save(self, checkpoint: RunCheckpoint) -> None:

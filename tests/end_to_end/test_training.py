@@ -659,7 +659,7 @@ class BadInput:
     """An error in one party's input, and part of the message."""
 
     role: RoleName
-    says: str
+    message: str
     settings: dict[str, Any] = field(default_factory=dict)
     train: Callable[[list[str], list[list[str]]], None] | None = None
     test: Callable[[list[str], list[list[str]]], None] | None = None
@@ -727,7 +727,7 @@ def test_bad_input_is_refused_before_connecting(workspace: Workspace, name: str)
     end = Pair(workspace).alone(bad.role)
     assert end is not None
     assert end.exit_code == 2
-    assert bad.says in str(end)
+    assert bad.message in str(end)
     assert left_by(workspace, bad.role) == {".lock", "alignment"}
 
 

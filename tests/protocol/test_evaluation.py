@@ -31,7 +31,7 @@ from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
-from florist.common.training.models import make_agreed_active, make_bottom
+from florist.common.training.model_factory import make_agreed_active, make_bottom
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (

@@ -165,7 +165,7 @@ def test_both_start_over_if_no_step_was_made(active: Side, passive: Side) -> Non
 
 
 @pytest.mark.parametrize(
-    ("active", "passive", "says"),
+    ("active", "passive", "message"),
     [
         (resuming(3, 6), resuming(), "checkpoints"),
         (resuming(), resuming(3, 6), "checkpoints"),
@@ -178,12 +178,12 @@ def test_both_start_over_if_no_step_was_made(active: Side, passive: Side) -> Non
     ],
 )
 def test_incompatible_runs_are_refused_on_both_sides(
-    active: Side, passive: Side, says: str
+    active: Side, passive: Side, message: str
 ) -> None:
     """Starting over silently would delete the checkpoints of one of them."""
     for outcome in open_both(active, passive):
         assert isinstance(outcome, ConfigurationError)
-        assert says in str(outcome)
+        assert message in str(outcome)
 
 
 # --- misbehaving peers ---
@@ -214,11 +214,11 @@ BAD: dict[str, tuple[Tamper, str]] = {
 @pytest.mark.parametrize("bad_is_active", [True, False], ids=["active", "passive"])
 @pytest.mark.parametrize("bad", BAD)
 def test_a_misbehaving_peer_is_refused(bad: str, *, bad_is_active: bool) -> None:
-    tamper, says = BAD[bad]
+    tamper, message = BAD[bad]
     ours, theirs = linked_pair(grace=0.05)
     honest = theirs if bad_is_active else ours
     watchdog = Timer(
-        0.5 if says == STALLS else 20, lambda: honest.fail(PeerLost("the peer is silent"))
+        0.5 if message == STALLS else 20, lambda: honest.fail(PeerLost("the peer is silent"))
     )
     watchdog.start()
     links: tuple[Link, Link] = (
@@ -228,11 +228,11 @@ def test_a_misbehaving_peer_is_refused(bad: str, *, bad_is_active: bool) -> None
     )
     outcome = open_both(Side(), Side(), links)[int(bad_is_active)]
     watchdog.cancel()
-    if says == STALLS:
+    if message == STALLS:
         assert isinstance(outcome, PeerLost)
     else:
         assert isinstance(outcome, ProtocolViolation)
-        assert says in str(outcome)
+        assert message in str(outcome)
 
 
 def test_a_peer_with_another_union_is_refused() -> None:

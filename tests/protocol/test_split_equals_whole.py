@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from florist.common.data.features import Features
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
-from florist.common.training.models import make_active, make_bottom
+from florist.common.training.model_factory import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
 from florist.experiments import simulation
 from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate

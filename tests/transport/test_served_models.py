@@ -22,7 +22,7 @@ from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.serving import Serving
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture
-from florist.common.training.models import make_agreed_active, make_bottom
+from florist.common.training.model_factory import make_agreed_active, make_bottom
 from florist.common.transport.grpc_prediction_client import PredictionConnection
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import PredictionReply

@@ -24,7 +24,7 @@ from florist.common.settings.agreement import Agreement
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import Calibration, Mixture, model_output
-from florist.common.training.models import make_agreed_active, make_bottom
+from florist.common.training.model_factory import make_agreed_active, make_bottom
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.recording import RecordingLink
 

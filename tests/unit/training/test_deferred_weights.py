@@ -9,7 +9,7 @@ from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
 from florist.common.training.deferred_weights import DeferredWeightCompute
-from florist.common.training.models import make_agreed_active
+from florist.common.training.model_factory import make_agreed_active
 from florist.common.training.optimisers import Optimisers
 
 CPU = torch.device("cpu")

@@ -19,10 +19,11 @@ import torch
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.compute import LocalCompute
-from florist.common.training.distributed import DistributedCompute, TrainingProcessLost
+from florist.common.training.distributed import DistributedCompute
 from florist.common.training.optimisers import Optimisers
 from florist.common.training.process_group import shares
 from florist.common.training.replica import ReplicaSettings
+from florist.common.training.replica_processes import TrainingProcessLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable

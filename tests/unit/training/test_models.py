@@ -12,18 +12,15 @@ from torch.nn import functional
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Model
-from florist.common.training.models import (
+from florist.common.training.model_factory import (
     SPARSE_FROM,
-    ActiveModel,
-    BottomModel,
-    FeatureTower,
-    TopModel,
     count_parameters,
     describe,
     make_active,
     make_bottom,
     uses_sparse_updates,
 )
+from florist.common.training.models import ActiveModel, BottomModel, FeatureTower, TopModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

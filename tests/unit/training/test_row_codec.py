@@ -60,7 +60,7 @@ def test_decoded_rows_are_writable_copies() -> None:
 
 @every_type
 @pytest.mark.parametrize(
-    ("step", "start", "count", "says"),
+    ("step", "start", "count", "message"),
     [
         (4, 40, 7, "step 3, row 40, instead of step 4, row 40"),
         (3, 0, 7, "row 40, instead of step 3, row 0"),
@@ -70,11 +70,11 @@ def test_decoded_rows_are_writable_copies() -> None:
     ],
 )
 def test_an_unexpected_block_is_refused(
-    wire_type: WireType, step: int, start: int, count: int, says: str
+    wire_type: WireType, step: int, start: int, count: int, message: str
 ) -> None:
     wire = RowCodec(wire_type, WIDTH)
     block = EmbeddingBlock(3, 40, wire.encode(some_rows()))
-    with pytest.raises(ProtocolViolation, match=says):
+    with pytest.raises(ProtocolViolation, match=message):
         wire.decode_block(block, step, start, count)
 
 
