@@ -181,7 +181,7 @@ def load_run(path: AnyPath) -> RunResult:
         path: the party's run directory (`run_directory` in its configuration).
 
     Returns:
-        RunSizes, training history, metrics, evaluation and audit findings.
+        Sizes, training history, metrics, evaluation and audit findings.
 
     Raises:
         ConfigurationError: there is no finished alignment, or a file is damaged or was written by

@@ -47,8 +47,8 @@ def simulate(
         on_progress: called with each `ProgressEvent`; units are trials.
 
     Returns:
-        One row per measured number, in long format: a `pandas.DataFrame` if pandas is installed,
-        otherwise a `pyarrow.Table`.
+        One row per measured number (long format), as a `pandas.DataFrame` if pandas is installed,
+        otherwise as a `pyarrow.Table`.
 
     Raises:
         ConfigurationError: the settings or the data are invalid.
