@@ -406,15 +406,15 @@ def test_a_repeated_evaluation_sends_the_same_bytes() -> None:
     assert first[0] != other[0]
 
 
-@pytest.mark.parametrize("told", ["figures", "nothing"])
-def test_the_passive_party_learns_what_is_agreed(told: str) -> None:
-    agreement = EvaluationAgreement.model_validate({"table": True, "passive_learns": told})
+@pytest.mark.parametrize("learns", ["figures", "nothing"])
+def test_the_passive_party_learns_what_is_agreed(learns: str) -> None:
+    agreement = EvaluationAgreement.model_validate({"table": True, "passive_learns": learns})
     halves = bundles()
     people = make_people(halves, 900, np.random.default_rng(13))
     parts = parts_of(people, Overlap.of(250, 300, 100, np.random.default_rng(14)), agreement)
     ours, theirs = run(halves, parts)
     assert not isinstance(ours, FloristError)
-    if told == "nothing":
+    if learns == "nothing":
         assert theirs is None
         return
     assert theirs is not None

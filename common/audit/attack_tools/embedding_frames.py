@@ -64,7 +64,7 @@ def all_epochs(view: ActiveView) -> tuple[Ranks, Rows]:
     """Return the ranks seen in two epochs or more, and for each the mean of its mapped points.
 
     The embeddings of a batch are mapped, by least squares, to those of the same UIDs in other
-    epochs. That removes the batch's weights, and also the noise: it is drawn anew each time, so
+    epochs. That removes the batch's weights, and also the noise: it is drawn again each time, so
     nothing predicts it.
     """
     width = view.steps[0].embeddings.shape[1] if view.steps else 0

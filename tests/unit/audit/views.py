@@ -77,7 +77,7 @@ def half_real(size: int, seed: int = 1) -> npt.NDArray[np.bool_]:
     return truth
 
 
-def tells_nothing(scores: Array) -> bool:
+def is_at_chance(scores: Array) -> bool:
     """Return whether the scores are at chance for most of twenty unrelated truths.
 
     Of intervals of 95%, fewer than 15 in 20 hold the true figure once in 3,000 times.
