@@ -15,6 +15,7 @@ import pytest
 
 from tests.deploy.trial import NAMES, OWNER, Trial, own
 from tests.support.parties import ROLES, QuickClicks
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,10 +129,7 @@ def _await_restart(trial: Trial) -> None:
 
 
 def _await(condition: Callable[[], bool], timeout: float = 180) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(condition, timeout, every=0.05)
 
 
 def _check_health(trial: Trial, role: RoleName) -> None:

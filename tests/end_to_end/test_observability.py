@@ -24,6 +24,7 @@ from florist.common.stages.run_stages import run_stage
 from florist.passive_party.role import PASSIVE
 from tests.support.observability import get, get_status, parsed
 from tests.support.parties import ROLES, QuickClicks, Workspace
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,18 +95,17 @@ def scrape(address: str) -> Samples | None:
         return None  # not up yet, or no longer
 
 
-def wait_until(address: str, holds: Callable[[dict[str, Any]], bool], party: Party) -> None:
+def wait_for_status(address: str, holds: Callable[[dict[str, Any]], bool], party: Party) -> None:
     """Read the status until a condition holds."""
-    deadline = time.monotonic() + 60
-    while True:
-        assert time.monotonic() < deadline, party.output
+
+    def is_so() -> bool:
         assert party.process.poll() is None, party.output
         try:
-            if holds(get_status(address)):
-                return
+            return holds(get_status(address))
         except OSError:
-            pass  # not up yet
-        time.sleep(0.05)
+            return False  # not up yet
+
+    wait_until(is_so, 60, lambda: party.output, every=0.05)
 
 
 def test_a_run_is_scraped_from_start_to_end(tmp_path: Path) -> None:
@@ -152,16 +152,16 @@ def test_a_lost_peer_and_its_return_are_reported(tmp_path: Path) -> None:
     address = watched(workspace)["active"]
     with workspace.start_warm("active", stage="all") as active:
         with workspace.start_warm("passive", stage="all") as passive:
-            wait_until(
+            wait_for_status(
                 address, lambda now: bool(now["training"] and now["training"]["step"] > 20), active
             )
             assert get(address, "/readyz").code == 200
             passive.signal(signal.SIGKILL)
-            wait_until(address, lambda now: now["peer"] in ("lost", "awaited"), active)
+            wait_for_status(address, lambda now: now["peer"] in ("lost", "awaited"), active)
             assert get(address, "/readyz").code == 503
             assert get(address, "/healthz").code == 200
         with workspace.start_warm("passive", stage="all") as passive:
-            wait_until(address, lambda now: now["peer"] == "up", active)
+            wait_for_status(address, lambda now: now["peer"] == "up", active)
             assert get_status(address)["reconnects"] == 1
             assert (active.finish(), passive.finish()) == (0, 0)
 

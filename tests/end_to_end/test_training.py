@@ -11,7 +11,6 @@ import random
 import re
 import shutil
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +55,7 @@ from tests.support.in_process import RoleOverLink, StopAfter
 from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
 from tests.support.tables import read_ids
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -338,11 +338,12 @@ def test_features_in_files_train_like_those_in_memory(
 
 
 def wait_for_steps(workspace: Workspace, role: RoleName, steps: int, party: Party) -> None:
-    deadline = time.monotonic() + 60
-    while max(steps_on_disk(workspace, role), default=0) < steps:
-        assert time.monotonic() < deadline
+
+    def is_there() -> bool:
         assert party.process.poll() is None, party.output
-        time.sleep(0.001)
+        return max(steps_on_disk(workspace, role), default=0) >= steps
+
+    wait_until(is_there, within=60, every=0.001)
 
 
 def stop(
@@ -500,8 +501,7 @@ def test_after_a_lost_connection_the_run_resumes_at_the_same_step(
         workspace.configure("passive", {"network.address": line.address})
         with start_both(workspace) as parties:
             wait_for_steps(workspace, "active", 29, parties["active"])
-            while line.passed < 100_000:
-                time.sleep(0.001)
+            wait_until(lambda: line.passed >= 100_000, within=60, every=0.001)
             line.cut()
             for party in parties.values():
                 party.wait_for("waiting for .*timeouts.outage")
@@ -537,8 +537,7 @@ def test_a_party_with_its_result_waits_for_the_peers(
             yield folder
         if runs.path == passive_runs.path and (failure := next(failures, None)):
             shutil.rmtree(passive_runs.training)
-            while not active_runs.pending("train").exists():
-                time.sleep(0.001)
+            wait_until(active_runs.pending("train").exists, within=60, every=0.001)
             raise failure
 
     monkeypatch.setattr(RunDirectory, "finishing", fail_once)

@@ -36,6 +36,7 @@ from tests.support.parties import (
     Workspace,
     other,
 )
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -354,8 +355,7 @@ def test_a_run_directory_that_becomes_read_only(
     checkpoints = workspace.run_directory(victim).checkpoints
     with running(lab, workspace, "train") as run:
         run.wait_for("training: started")
-        while not checkpoints.exists():
-            time.sleep(0.01)
+        wait_until(checkpoints.exists, within=LIMIT)
         if not freeze(checkpoints, frozen=True):
             pytest.skip("this file system cannot be made read-only under a running program")
         try:

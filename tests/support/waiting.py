@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 N = TypeVar("N", int, float)
 
 
-def eventually(condition: Callable[[], bool], within: float) -> bool:
-    """Whether the condition becomes true within this many seconds; returns as soon as it does."""
+def eventually(condition: Callable[[], bool], within: float, every: float = 0.01) -> bool:
+    """Whether the condition becomes true within this many seconds; returns as soon as it does.
+
+    The condition is checked once in `every` seconds.
+    """
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.01)
+        time.sleep(every)
     return condition()
 
 
@@ -29,9 +32,11 @@ def wait_until(
     condition: Callable[[], bool],
     within: float,
     message: Callable[[], str] = lambda: "it did not happen in time",
+    *,
+    every: float = 0.01,
 ) -> None:
     """Wait until the condition is true; fail the test after this many seconds."""
-    assert eventually(condition, within), message()
+    assert eventually(condition, within, every), message()
 
 
 def settled(value: Callable[[], N], quiet: float, *, within: float = 60, tolerance: N = 0) -> N:

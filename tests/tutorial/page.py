@@ -19,12 +19,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
+
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -193,12 +194,16 @@ class _Process:
 
     def wait_for_shown(self) -> None:
         """Wait until a service has printed the lines that the page shows, or any line at all."""
-        deadline = time.monotonic() + _LIMIT
-        while not self._command.printed or missing_lines(self._command):
-            printed = "\n".join(self._command.printed)
-            assert self._process.poll() is None, f"$ {self._command.line}\n{printed}"
-            assert time.monotonic() < deadline, f"$ {self._command.line}\n{printed}"
-            time.sleep(0.05)
+
+        def shown() -> str:
+            return f"$ {self._command.line}\n" + "\n".join(self._command.printed)
+
+        def is_there() -> bool:
+            found = bool(self._command.printed) and not missing_lines(self._command)
+            assert found or self._process.poll() is None, shown()
+            return found
+
+        wait_until(is_there, _LIMIT, shown, every=0.05)
 
     def stop(self) -> None:
         """Stop a service as an operator would; the page shows what it printed before."""

@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from tests.support.links import free_address
 from tests.support.observability import get, parsed
 from tests.support.parties import ROLES
 from tests.support.serving import halves, table_of, whole_model
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,10 +119,7 @@ def test_services_report_their_status(workspace: Workspace) -> None:
             assert told.get(("florist_peer_up", ())) == (None if role == "active" else 1)
         active.signal(signal.SIGTERM)
         assert active.finish(30) == 0, active.output
-        deadline = time.monotonic() + 30
-        while get(status["passive"], "/readyz").code == 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: get(status["passive"], "/readyz").code != 200, within=30, every=0.2)
         assert get(status["passive"], "/readyz").text == "the peer is not serving\n"
         assert get(status["passive"], "/healthz").code == 200
 

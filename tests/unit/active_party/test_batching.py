@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from florist.active_party.batching import Batcher
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,10 +44,7 @@ def rows(*values: float) -> Tensor:
 
 
 def wait_for_queue(batcher: Batcher, length: int) -> None:
-    deadline = time.monotonic() + 10
-    while len(batcher._queue) < length:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: len(batcher._queue) >= length, within=10, every=0.001)
 
 
 def test_a_single_request_is_computed_immediately() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from florist.common.core.prefetch import Prefetched, prefetched
+from tests.support.waiting import eventually, settled, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +26,7 @@ def prefetching() -> int:
 
 def all_end(before: int) -> bool:
     """Wait for the threads started since; return whether they ended."""
-    deadline = time.monotonic() + 10
-    while prefetching() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return prefetching() <= before
+    return eventually(lambda: prefetching() <= before, within=10)
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 8))
@@ -54,8 +52,7 @@ def test_no_more_than_the_limit_is_read() -> None:
     stream = prefetched(items(), 5)
     for expected in range(3):
         assert next(stream) == expected
-    time.sleep(0.1)
-    assert len(taken) == 3 + 5
+    assert settled(lambda: len(taken), quiet=0.1) == 3 + 5
 
 
 def test_it_starts_before_the_first_result_is_requested() -> None:
@@ -137,8 +134,6 @@ def test_work_that_has_not_started_is_cancelled() -> None:
         return begun[-1]
 
     stream = Prefetched(range(3), begin, 3)
-    deadline = time.monotonic() + 10
-    while len(begun) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: len(begun) == 3, within=10)
     stream.close()
     assert all(future.cancelled() for future in begun)

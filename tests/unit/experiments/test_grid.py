@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from florist.experiments.grid import GridSettings, run_trials
 from florist.experiments.results import ResultStore, tidy
 from florist.experiments.summary import best_groups
 from florist.experiments.trial import Measurement, Trial, TrialResult, run_trial
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from florist.experiments.grid import Failure, RunTrial
@@ -178,8 +178,9 @@ def test_processes_give_the_same_results_and_keep_them_when_killed(tmp_path: Pat
         stderr=subprocess.DEVNULL,
     )
     try:
-        while process.poll() is None and len(list(trials.glob("*.json"))) < 2:
-            time.sleep(0.05)
+        wait_until(
+            lambda: process.poll() is not None or len(list(trials.glob("*.json"))) >= 2, within=250
+        )
         workers = psutil.Process(process.pid).children(recursive=True)
     finally:
         process.kill()
