@@ -181,7 +181,7 @@ function audit(found) {
   if (found === null) return;
   const [words, look] = VERDICTS[found.verdict];
   write("verdict", words, look);
-  write("audited", `${whole(found.audits)} audits so far, the last after step `
+  write("audited", `audits so far: ${whole(found.audits)}, the last after step `
     + `${whole(found.step)}; strongest attack:`);
   const [strongest, ...others] = found.attacks.map((attack) => gauge(attack, found));
   byId("strongest").replaceChildren(strongest);

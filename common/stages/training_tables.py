@@ -62,7 +62,14 @@ def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepa
     device = pick_device(config.training.device, config.training.processes)
     if device.type == "cpu":
         enable_determinism()  # a resumed run ends with bit-for-bit the same weights
-    log.info("%s rows, %r, device %s", f"{summary.rows:,}", preprocessing, device)
+    numeric, categorical = preprocessing.sizes
+    log.info(
+        "%s rows with %d numeric and %d categorical features, device %s",
+        f"{summary.rows:,}",
+        numeric,
+        categorical,
+        device,
+    )
     _warn_of_few_steps(agreement, summary.union_size)
     return PreparedTables(
         preprocessing, TrainingData(agreement, device, train, test), summary, names or ()
