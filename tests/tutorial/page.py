@@ -137,7 +137,7 @@ def comparable(line: str) -> str:
     line = re.sub(r"strongest attack [\w-]+", "strongest attack NAME", line)
     line = re.sub(r"[-+]?\d[\d.,:T-]*(\s?(ms|MB|GB|KB|kB|s|%)\b)?", "N", line)
     # A rate with its interval, or none where the sample was too small for one.
-    line = re.sub(r"N%? \(N–N\)|(?<=\s)–(?=\s)", "N", line)
+    line = re.sub(r"N%? \(N\u2013N\)|(?<=\s)\u2013(?=\s)", "N", line)
     line = re.sub(r"[─━┃│┏┓┗┛┡┩╇┳┴┬└┘├┤┼ ]+", " ", line)
     return line.strip()
 
