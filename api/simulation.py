@@ -15,7 +15,7 @@ from florist.api.progress import CallbackProgress
 from florist.common.core.progress import NoProgress
 from florist.common.settings.loader import load_section, parse_section
 from florist.experiments.grid import GridSettings, TrialsFailed, run_trials
-from florist.experiments.results import tidy
+from florist.experiments.trial_results import tidy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

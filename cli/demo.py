@@ -30,7 +30,7 @@ from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.demo_baselines import Comparison, compare
 from florist.experiments.sample_data import ClickSample
-from florist.experiments.truth import true_figures
+from florist.experiments.true_metrics import true_metrics
 
 if TYPE_CHECKING:
     from florist.api.runs import RunResult
@@ -78,7 +78,7 @@ def run_demo(directory: Path, sample: ClickSample, console: Console) -> None:
         record = load_audit(run)
         describe_audit(record, record.last, console)
     console.rule("The quality of the model, estimated without knowing who is shared")
-    _show_evaluation(active, true_figures(runs, sample), console)
+    _show_evaluation(active, true_metrics(runs, sample), console)
     console.rule("A served prediction")
     _show_served(directory, console)
     reports = (report for run in runs.values() for report in load_run(run.path).reports)

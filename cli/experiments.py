@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from florist.experiments.grid import Failure
-    from florist.experiments.paper_results import Results
-    from florist.experiments.reproduction import Reproduction
+    from florist.experiments.paper.reproduction import Reproduction
+    from florist.experiments.paper.results import Results
 
 app = typer.Typer(
     no_args_is_help=True, help="Reproduce the paper's experiments and compare the results."
@@ -39,7 +39,7 @@ def list_recipes() -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    from florist.experiments.recipes import RECIPES, SCALES, count_trials  # noqa: PLC0415
+    from florist.experiments.paper.recipes import RECIPES, SCALES, count_trials  # noqa: PLC0415
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("recipe", "in the paper", "shows"):
@@ -81,8 +81,8 @@ def paper(
 
     If the command is interrupted, run it again to resume.
     """
-    from florist.experiments.recipes import SCALES, chosen  # noqa: PLC0415 - keeps --help fast
-    from florist.experiments.reproduction import parse_files, reproduce  # noqa: PLC0415
+    from florist.experiments.paper.recipes import SCALES, chosen  # noqa: PLC0415 - keeps --help fast
+    from florist.experiments.paper.reproduction import parse_files, reproduce  # noqa: PLC0415
 
     progress = set_up_output(LogFormat.auto, verbose=False)
     recipes, files = chosen(recipe or []), parse_files(data or [])
@@ -140,7 +140,7 @@ def _claims(results: Results) -> Table:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - keeps --help fast
     from rich.table import Table  # noqa: PLC0415
 
-    from florist.experiments.claims import check_all  # noqa: PLC0415
+    from florist.experiments.paper.claims import check_all  # noqa: PLC0415
 
     table = Table(title="The paper's conclusions", box=SIMPLE_HEAD)
     for heading in ("", "data", "conclusion", "measured"):

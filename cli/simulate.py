@@ -8,8 +8,8 @@ from rich.console import Console
 
 from florist.api.simulation import load_grid
 from florist.experiments.grid import run_trials
-from florist.experiments.results import write_tidy
-from florist.experiments.summary import leak_table, utility_table
+from florist.experiments.grid_summary import leak_table, utility_table
+from florist.experiments.trial_results import write_tidy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,8 +25,8 @@ from florist.common.settings.section import Section
 from florist.common.settings.training import Model
 from florist.experiments.methods import METHODS, Method
 from florist.experiments.people import PeopleSettings, load_people
-from florist.experiments.results import ResultStore
 from florist.experiments.trial import Trial, TrialAudit, TrialResult, run_trial, trial_digest
+from florist.experiments.trial_results import ResultStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.experiments.learned_attacks import LearnedAttack
+from florist.experiments.learned_attack import LearnedAttack
 from florist.experiments.simulation import Holdings, World, observe
 
 if TYPE_CHECKING:

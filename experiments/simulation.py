@@ -148,14 +148,19 @@ class Wiring:
 
 
 def simulate(
-    world: World, holdings: Holdings, test: World | None, settings: SimulationSettings
+    world: World,
+    holdings: Holdings,
+    test: World | None,
+    settings: SimulationSettings,
+    *,
+    wiring: Wiring = Wiring(),  # noqa: B008 - frozen
 ) -> tuple[Trained, Trained]:
     """Train as both parties would after an alignment; return the results of both.
 
     Raises:
         Exception: whatever the first party to fail raised.
     """
-    observed = observe(world, holdings, test, settings, record=False)
+    observed = observe(world, holdings, test, settings, record=False, wiring=wiring)
     return observed.active, observed.passive
 
 

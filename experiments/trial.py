@@ -27,7 +27,7 @@ from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.data import PreprocessingSettings, Scaling
 from florist.common.settings.section import Section
 from florist.common.settings.training import Model, Optimiser
-from florist.experiments.learned_attacks import LearnedAttack
+from florist.experiments.learned_attack import LearnedAttack
 from florist.experiments.methods import Method
 from florist.experiments.shadow_runs import ShadowRuns
 from florist.experiments.simulation import Holdings, Seen, SimulationSettings, observe

@@ -6,25 +6,32 @@ With several processes per party it equals training with one process each, whate
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from florist.active_party.training import make_active_half
 from florist.common.data.features import Features
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.training.model_factory import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
-from florist.experiments import simulation
-from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
+from florist.experiments.simulation import Holdings, SimulationSettings, Wiring, World, simulate
+from florist.passive_party.training import make_passive_half
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from florist.common.core.roles import RoleName
     from florist.common.stages.training_session import Trained
     from florist.common.training.half_setup import HalfSetup
+    from florist.common.training.loop import Half, Run
+    from florist.common.transport.channel import Channel
+
+H = TypeVar("H", bound="Half[Any]")
 
 ROWS, CLASSES = 600, 3
 CPU = torch.device("cpu")
@@ -156,14 +163,19 @@ def train_with(
 ) -> tuple[Trained, Trained]:
     """Train with people that one of the parties lacks, and with a test table."""
     world, test = make_world(own=own), make_world(own=own, seed=1)
-    make_setup = simulation._setup
+    wiring = Wiring(
+        make_active=with_processes(make_active_half, processes.get("active", 1)),
+        make_passive=with_processes(make_passive_half, processes.get("passive", 1)),
+    )
+    holdings = Holdings(np.arange(400), np.arange(200, ROWS))
+    return simulate(world, holdings, test, how, wiring=wiring)
 
-    def setup(*parts: Any) -> HalfSetup:  # noqa: ANN401 - as it takes them
-        return replace(make_setup(*parts), processes=processes.get(parts[-1], 1))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulation, "_setup", setup)
-        return simulate(world, Holdings(np.arange(400), np.arange(200, ROWS)), test, how)
+def with_processes(
+    make: Callable[[HalfSetup, Channel, Run], H], processes: int
+) -> Callable[[HalfSetup, Channel, Run], H]:
+    """Make a half that trains with several processes."""
+    return lambda setup, channel, run: make(replace(setup, processes=processes), channel, run)
 
 
 def assert_close(several: tuple[Trained, Trained], one: tuple[Trained, Trained]) -> None:

@@ -35,8 +35,7 @@ from florist.common.transport.messages import (
     TrainingOpening,
 )
 from florist.common.transport.recording import Direction, RecordingLink
-from florist.experiments import simulation
-from florist.experiments.simulation import Holdings, SimulationSettings, World, simulate
+from florist.experiments.simulation import Holdings, SimulationSettings, Wiring, World, simulate
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
@@ -110,8 +109,8 @@ def between(
     active: Callable[[InMemoryLink], Link],
     passive: Callable[[InMemoryLink], Link],
     time_limit: float,
-) -> Iterator[tuple[InMemoryLink, InMemoryLink]]:
-    """Run simulations inside over these links, which fail after `time_limit` seconds."""
+) -> Iterator[tuple[Wiring, tuple[InMemoryLink, InMemoryLink]]]:
+    """Give the wiring of a simulation, and its links, which fail after `time_limit` seconds."""
     links = linked_pair(grace=0.05)
 
     def give_up() -> None:
@@ -121,9 +120,7 @@ def between(
     watchdog = Timer(time_limit, give_up)
     watchdog.start()
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(simulation, "linked_pair", lambda: (active(links[0]), passive(links[1])))
-            yield links
+        yield Wiring(connect=lambda: (active(links[0]), passive(links[1]))), links
     finally:
         watchdog.cancel()
 
@@ -136,8 +133,8 @@ def run(
     test: World | None = None,
 ) -> tuple[Trained, Trained]:
     """Run a simulation that must succeed within the time limit."""
-    with between(unchanged, unchanged, time_limit=60):
-        return simulate(world or make_world(), holdings, test, how)
+    with between(unchanged, unchanged, time_limit=60) as (wiring, _):
+        return simulate(world or make_world(), holdings, test, how, wiring=wiring)
 
 
 def weights(trained: Trained) -> dict[str, torch.Tensor]:
@@ -239,15 +236,16 @@ def test_constant_labels_are_refused_with_several_classes(labels: str) -> None:
 
 
 def test_parties_without_shared_people_cannot_train() -> None:
-    with pytest.raises(ConfigurationError, match="no person in common"):
+    with pytest.raises(ConfigurationError, match="nobody in common"):
         run(settings(), holdings=Holdings(np.arange(30), np.arange(30, 60)))
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "float16"])
 def test_a_run_that_diverges_reports_why(wire_type: str) -> None:
     how = replace(settings(wire_type=wire_type), optimiser=Optimiser(learning_rate=1e15))
-    with between(unchanged, unchanged, time_limit=60) as links, pytest.raises(FloristError):
-        simulate(make_world(), HOLDINGS, None, how)
+    ends = between(unchanged, unchanged, time_limit=60)
+    with ends as (wiring, links), pytest.raises(FloristError):
+        simulate(make_world(), HOLDINGS, None, how, wiring=wiring)
     (reason,) = [str(link.failure) for link in links if isinstance(link.failure, Diverged)]
     assert "learning_rate" in reason
 
@@ -315,8 +313,8 @@ def first_step(labels: str = "label-majority", **agreement: object) -> FirstStep
     # Not Adam, whose first step depends almost only on the sign of the gradient.
     plain = replace(how, optimiser=Optimiser(name="sgd", learning_rate=0.1))
     link = RecordedLink()
-    with between(link.record, unchanged, time_limit=60):
-        active, passive = simulate(make_world(), HOLDINGS, None, plain)
+    with between(link.record, unchanged, time_limit=60) as (wiring, _):
+        active, passive = simulate(make_world(), HOLDINGS, None, plain, wiring=wiring)
     (gradients,) = link.messages(GradientBlock)
     return FirstStep(weights(active), weights(passive), bytes(gradients.values))
 
@@ -381,8 +379,8 @@ class RecordedLink:
 
 def recorded_run(holdings: Holdings, **agreement: object) -> RecordedLink:
     link = RecordedLink()
-    with between(link.record, unchanged, time_limit=60):
-        simulate(make_world(), holdings, make_world(seed=1), settings(**agreement))
+    with between(link.record, unchanged, time_limit=60) as (wiring, _):
+        simulate(make_world(), holdings, make_world(seed=1), settings(**agreement), wiring=wiring)
     return link
 
 
@@ -472,8 +470,9 @@ def outcome_of_honest_party(
         return TamperingLink(link, tamper)
 
     ends = (tampering, unchanged) if bad_is_active else (unchanged, tampering)
-    with between(*ends, time_limit=time_limit) as links, suppress(FloristError):
-        simulate(make_world(), HOLDINGS, make_world(seed=1), settings(embedding_noise=0.0))
+    with between(*ends, time_limit=time_limit) as (wiring, links), suppress(FloristError):
+        how = settings(embedding_noise=0.0)
+        simulate(make_world(), HOLDINGS, make_world(seed=1), how, wiring=wiring)
     return links[int(bad_is_active)].failure
 
 

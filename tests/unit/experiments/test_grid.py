@@ -20,9 +20,9 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
 from florist.common.settings.loader import load_section, parse_section
 from florist.experiments.grid import GridSettings, run_trials
-from florist.experiments.results import ResultStore, tidy
-from florist.experiments.summary import best_groups
+from florist.experiments.grid_summary import best_groups
 from florist.experiments.trial import Measurement, Trial, TrialResult, run_trial
+from florist.experiments.trial_results import ResultStore, tidy
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

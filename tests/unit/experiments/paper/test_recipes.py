@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from florist.common.core.errors import ConfigurationError
-from florist.experiments import methods, paper_figures
-from florist.experiments.paper_figures import (
+from florist.experiments import methods
+from florist.experiments.paper import numbers
+from florist.experiments.paper.numbers import (
     AUC_CHANGES,
     DROPS,
     FEATURE_ATTACKS,
@@ -15,7 +16,7 @@ from florist.experiments.paper_figures import (
     SAMPLES,
     TABLE_RATIO,
 )
-from florist.experiments.recipes import (
+from florist.experiments.paper.recipes import (
     DATASETS,
     FULL,
     METHODS,
@@ -62,7 +63,7 @@ def test_the_numbers_are_those_printed() -> None:
     assert AUC_CHANGES["criteo"][0.95] == -5.119
     assert AUC_CHANGES["avazu"][0.9] == -11.55
     assert (SAMPLES[7].auc, SAMPLES[7].attack_auc) == (0.7489, 0.7041)
-    assert paper_figures.SETUPS["avazu"].batch_size == 8192
+    assert numbers.SETUPS["avazu"].batch_size == 8192
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -74,7 +75,7 @@ def test_ratios_span_the_whole_range(scale: str) -> None:
 
 
 def test_the_paper_scale_matches_the_paper() -> None:
-    scale, setup = SCALES["paper"], paper_figures.SETUPS["criteo"]
+    scale, setup = SCALES["paper"], numbers.SETUPS["criteo"]
     assert scale.ratios == RATIOS
     assert scale.samples == tuple(SAMPLES)
     assert (scale.batch_size, scale.learning_rate, scale.epochs) == (

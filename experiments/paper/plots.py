@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from matplotlib.ticker import MaxNLocator
 
 from florist.common.reports.plots import COLOUR, save_png, svg_plot
-from florist.experiments.paper_figures import AUC_CHANGES, SAMPLES, DatasetName
-from florist.experiments.recipes import (
+from florist.experiments.paper.numbers import AUC_CHANGES, SAMPLES, DatasetName
+from florist.experiments.paper.recipes import (
     FLORIST,
     FULL,
     METHODS,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from florist.common.reports.html import Html
     from florist.common.training.history import EpochFigures
-    from florist.experiments.paper_results import Results, What
-    from florist.experiments.recipes import Recipe
+    from florist.experiments.paper.recipes import Recipe
+    from florist.experiments.paper.results import Results, What
 
 OURS, PAPERS = "measured here", "the paper"
 

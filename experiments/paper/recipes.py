@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted
-from florist.experiments.paper_figures import (
+from florist.experiments.paper.numbers import (
     RATIOS,
     SAMPLES,
     SAMPLES_EPOCHS,

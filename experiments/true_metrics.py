@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ROWS = 4096
 
 
-def true_figures(runs: dict[RoleName, RunDirectory], sample: ClickSample) -> Scores:
+def true_metrics(runs: dict[RoleName, RunDirectory], sample: ClickSample) -> Scores:
     """Evaluate both halves on the real features of the people who were scored, without noise."""
     active = load_bundle(runs["active"], "active")
     passive = load_bundle(runs["passive"], "passive")

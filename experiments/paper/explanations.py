@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.experiments.paper_figures import SETUPS
-from florist.experiments.recipes import Lacking, RecipeKind
+from florist.experiments.paper.numbers import SETUPS
+from florist.experiments.paper.recipes import Lacking, RecipeKind
 
 if TYPE_CHECKING:
-    from florist.experiments.paper_figures import DatasetName
-    from florist.experiments.recipes import Recipe, Scale
+    from florist.experiments.paper.numbers import DatasetName
+    from florist.experiments.paper.recipes import Recipe, Scale
 
 
 @dataclass(frozen=True, slots=True)

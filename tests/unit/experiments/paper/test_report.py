@@ -9,13 +9,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from florist.experiments.explanations import DataFacts, differences, mechanism
-from florist.experiments.paper_figures import SETUPS
-from florist.experiments.paper_page import render
-from florist.experiments.paper_results import Results
-from florist.experiments.plots import plots_of, write_png
-from florist.experiments.recipes import RECIPES, SCALES
-from tests.unit.experiments import planted
+from florist.experiments.paper.explanations import DataFacts, differences, mechanism
+from florist.experiments.paper.numbers import SETUPS
+from florist.experiments.paper.plots import plots_of, write_png
+from florist.experiments.paper.recipes import RECIPES, SCALES
+from florist.experiments.paper.report import render
+from florist.experiments.paper.results import Results
+from tests.unit.experiments.paper import planted
 
 if TYPE_CHECKING:
     from pathlib import Path

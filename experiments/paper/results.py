@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Literal
 
-from florist.experiments.recipes import FULL, PARTIAL, Condition, Lacking, baseline_full
+from florist.experiments.paper.recipes import FULL, PARTIAL, Condition, Lacking, baseline_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from florist.common.training.history import EpochFigures
-    from florist.experiments.paper_figures import DatasetName
+    from florist.experiments.paper.numbers import DatasetName
 
 What = Literal["auc", "ace", "attack_auc", "leak"]
 

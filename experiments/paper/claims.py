@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from florist.experiments.paper_figures import TABLE_RATIO
-from florist.experiments.paper_results import NotMeasured, OneGroup
-from florist.experiments.recipes import (
+from florist.experiments.paper.numbers import TABLE_RATIO
+from florist.experiments.paper.recipes import (
     DATASETS,
     FLORIST,
     FULL,
@@ -22,13 +21,14 @@ from florist.experiments.recipes import (
     Lacking,
     sampled_labels,
 )
+from florist.experiments.paper.results import NotMeasured, OneGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from florist.common.training.history import EpochFigures
-    from florist.experiments.paper_figures import DatasetName
-    from florist.experiments.paper_results import Results
+    from florist.experiments.paper.numbers import DatasetName
+    from florist.experiments.paper.results import Results
 
 #: Two AUCs, or two ACEs, are comparable if they differ by at most this.
 COMPARABLE = 0.02

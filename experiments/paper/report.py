@@ -15,9 +15,9 @@ from florist.common.reports.html import (
     tag,
     titled_section,
 )
-from florist.experiments.claims import check_all
-from florist.experiments.explanations import differences, mechanism
-from florist.experiments.paper_figures import (
+from florist.experiments.paper.claims import check_all
+from florist.experiments.paper.explanations import differences, mechanism
+from florist.experiments.paper.numbers import (
     AUC_CHANGES,
     DROPS,
     FEATURE_ATTACKS,
@@ -25,9 +25,8 @@ from florist.experiments.paper_figures import (
     SAMPLES,
     TABLE_RATIO,
 )
-from florist.experiments.paper_results import NotMeasured, SeedMean
-from florist.experiments.plots import as_picture, plots_of
-from florist.experiments.recipes import (
+from florist.experiments.paper.plots import as_picture, plots_of
+from florist.experiments.paper.recipes import (
     FLORIST,
     FULL,
     METHODS,
@@ -37,15 +36,16 @@ from florist.experiments.recipes import (
     RecipeKind,
     sampled_labels,
 )
+from florist.experiments.paper.results import NotMeasured, SeedMean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from florist.experiments.claims import ClaimVerdict
-    from florist.experiments.explanations import DataFacts
-    from florist.experiments.paper_figures import DatasetName
-    from florist.experiments.paper_results import Results, What
-    from florist.experiments.recipes import Recipe, Scale
+    from florist.experiments.paper.claims import ClaimVerdict
+    from florist.experiments.paper.explanations import DataFacts
+    from florist.experiments.paper.numbers import DatasetName
+    from florist.experiments.paper.recipes import Recipe, Scale
+    from florist.experiments.paper.results import Results, What
 
 ABSENT = "\N{EN DASH}"
 

@@ -10,7 +10,7 @@ import pytest
 
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.statistics import evaluate
-from florist.experiments.learned_attacks import LearnedAttack, features_of
+from florist.experiments.learned_attack import LearnedAttack, features_of
 from tests.unit.audit.views import active, half_real, in_float16, is_at_chance, passive
 
 Array = npt.NDArray[Any]

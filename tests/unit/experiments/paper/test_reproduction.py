@@ -15,7 +15,7 @@ from florist.cli.experiments import print_reproduction
 from florist.cli.tool import app
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
-from florist.experiments.recipes import (
+from florist.experiments.paper.recipes import (
     PAPER,
     RECIPES,
     SMALL,
@@ -24,7 +24,7 @@ from florist.experiments.recipes import (
     baseline_full,
     sampled_labels,
 )
-from florist.experiments.reproduction import (
+from florist.experiments.paper.reproduction import (
     EVERY_ATTACK,
     PAPERS_ATTACK,
     audit_of,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from florist.common.training.history import EpochFigures
-from florist.experiments.explanations import DataFacts
-from florist.experiments.paper_figures import FEATURE_ATTACKS, LABEL_ATTACKS, SAMPLES
-from florist.experiments.paper_page import PaperStudy
-from florist.experiments.paper_results import Measured, Results
-from florist.experiments.recipes import (
+from florist.experiments.paper.explanations import DataFacts
+from florist.experiments.paper.numbers import FEATURE_ATTACKS, LABEL_ATTACKS, SAMPLES
+from florist.experiments.paper.recipes import (
     RECIPES,
     SMALL,
     Condition,
@@ -15,6 +13,8 @@ from florist.experiments.recipes import (
     all_conditions,
     chosen,
 )
+from florist.experiments.paper.report import PaperStudy
+from florist.experiments.paper.results import Measured, Results
 
 CONDITIONS = all_conditions(RECIPES.values(), SMALL)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from florist.experiments.claims import CLAIMS, check_all
-from florist.experiments.paper_results import Measured, NotMeasured, Results
-from florist.experiments.recipes import Condition, Lacking
-from tests.unit.experiments import planted
+from florist.experiments.paper.claims import CLAIMS, check_all
+from florist.experiments.paper.recipes import Condition, Lacking
+from florist.experiments.paper.results import Measured, NotMeasured, Results
+from tests.unit.experiments.paper import planted
 
 if TYPE_CHECKING:
-    from florist.experiments.claims import Claim
+    from florist.experiments.paper.claims import Claim
 
 
 def claim(part: str) -> Claim:

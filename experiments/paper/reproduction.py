@@ -14,15 +14,12 @@ from florist.common.core.release import RELEASE
 from florist.common.core.text import quoted
 from florist.common.settings.data import Table
 from florist.common.training.history import EpochFigures
-from florist.experiments.explanations import DataFacts
 from florist.experiments.grid import Failure, run_trials
 from florist.experiments.methods import METHODS
-from florist.experiments.paper_figures import TABLE_RATIO
-from florist.experiments.paper_page import PaperStudy, render
-from florist.experiments.paper_results import Measured, Results
-from florist.experiments.people import Generated, HeldOut, PeopleSettings, load_people
-from florist.experiments.plots import plots_of, write_png
-from florist.experiments.recipes import (
+from florist.experiments.paper.explanations import DataFacts
+from florist.experiments.paper.numbers import TABLE_RATIO
+from florist.experiments.paper.plots import plots_of, write_png
+from florist.experiments.paper.recipes import (
     DATASETS,
     FULL,
     PARTIAL,
@@ -30,8 +27,11 @@ from florist.experiments.recipes import (
     Lacking,
     all_conditions,
 )
-from florist.experiments.results import write_tidy
+from florist.experiments.paper.report import PaperStudy, render
+from florist.experiments.paper.results import Measured, Results
+from florist.experiments.people import Generated, HeldOut, PeopleSettings, load_people
 from florist.experiments.trial import Trial, TrialAudit, run_trial
+from florist.experiments.trial_results import write_tidy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.experiments.grid import RunTrial
     from florist.experiments.methods import Method
-    from florist.experiments.paper_figures import DatasetName
-    from florist.experiments.recipes import Recipe, Scale
+    from florist.experiments.paper.numbers import DatasetName
+    from florist.experiments.paper.recipes import Recipe, Scale
     from florist.experiments.trial import TrialResult
 
 #: Intervals are not shown, so few bootstrap samples suffice.
