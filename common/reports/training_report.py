@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from florist.common.evaluation.metric_names import METRICS
 from florist.common.reports.audit_report import audit_section
 from florist.common.reports.html import (
     Html,
@@ -112,13 +113,13 @@ def _headline(report: TrainingReport) -> Html:
     history = report.history
     cards = [
         card(label, number(report.metrics[key]), meaning)
-        for key, (label, meaning) in _METRICS.items()
+        for key, (label, meaning) in METRICS.items()
         if key in report.metrics
     ]
     cards += [
         card(key.replace("_", " "), number(value))
         for key, value in report.metrics.items()
-        if key not in _METRICS
+        if key not in METRICS
     ]
     if not cards and history.epochs:
         cards.append(card("loss", number(history.epochs[-1].loss), "mean of the last epoch"))
@@ -172,7 +173,7 @@ def _epochs(report: TrainingReport) -> Html | None:
     epochs = report.history.epochs
     known = {
         key: label
-        for key, (label, _) in _METRICS.items()
+        for key, (label, _) in METRICS.items()
         if any(getattr(figures, key) is not None for figures in epochs)
     }
     if not known:
@@ -358,12 +359,6 @@ _SECTIONS = (
     _Section("Our half of the model", _model, "it was not described."),
     _Section("Agreement", _agreement, "it was not recorded."),
 )
-
-_METRICS = {
-    "auc": ("AUC", "0.5 is chance, 1 perfect"),
-    "ace": ("ACE", "calibration error, 0 perfect"),
-    "log_loss": ("log loss", "on the test table"),
-}
 
 
 _FOOTER = tag(

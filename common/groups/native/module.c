@@ -16,7 +16,7 @@ static Py_ssize_t item_count(const Py_buffer *buffer, Py_ssize_t item, const cha
 {
     if (buffer->len % item == 0)
         return buffer->len / item;
-    PyErr_Format(PyExc_ValueError, "%s: %zd bytes are no multiple of %zd", name, buffer->len, item);
+    PyErr_Format(PyExc_ValueError, "%s: %zd bytes are not a multiple of %zd", name, buffer->len, item);
     return -1;
 }
 
