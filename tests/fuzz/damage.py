@@ -1,4 +1,4 @@
-"""Bytes that are almost right: what a bad line, a bad disk or a bad peer makes of good ones."""
+"""Almost correct bytes, as a bad network, disk or peer could produce them."""
 
 from __future__ import annotations
 

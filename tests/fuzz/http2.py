@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, over TLS: for what no gRPC client would send."""
+"""Hand-written HTTP/2 over TLS, for bytes that no gRPC client would send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that reads bytes of the peer's or of a file, each as one function of bytes.
+"""All code that reads bytes from the peer or from a file, each as one function of bytes.
 
 A target returns, or raises a `FloristError`; anything else is a bug. The property tests and the
 coverage-guided fuzzer (`atheris_targets.py`) run the same targets.
@@ -96,7 +96,7 @@ _ROWS = torch.ones(8).numpy().tobytes()
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads bytes, and examples of what it should take."""
+    """A function that reads bytes, and examples of valid input."""
 
     name: str
     run: Callable[[bytes], object]
@@ -124,7 +124,7 @@ def _agreement(data: bytes) -> object:
 
 
 def said(frames: Iterable[bytes]) -> Channel:
-    """A channel on which the peer says just this, and no more."""
+    """A channel on which the peer sends exactly these frames."""
     frames = list(frames)
     here, there = linked_pair(capacity=len(frames) + 16, grace=0.0)
     channel = here.channel("fuzz")
@@ -283,7 +283,7 @@ def file_targets(folder: Path) -> tuple[Target, ...]:
 
 
 def _damaging(name: str, path: Path, read: Callable[[], object]) -> Target:
-    """Puts other bytes into one file, and reads; the file's own bytes are the seed."""
+    """Replace the bytes of one file and read it; the original bytes are the seed."""
     whole = path.read_bytes()
 
     def run(data: bytes) -> object:

@@ -1,4 +1,4 @@
-"""Whatever bytes come, from the peer or from a disk: they are taken, or clearly refused."""
+"""Any bytes from the peer or from a disk are accepted or clearly refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
 
 
 @pytest.mark.parametrize("target", MESSAGES, ids=lambda target: target.name)
-def test_what_a_peer_sends_is_taken_or_refused(target: Target) -> None:
+def test_messages_are_accepted_or_refused(target: Target) -> None:
     @quick
     @given(damaged(target.seeds) | st.binary(max_size=300))
     def holds(data: bytes) -> None:

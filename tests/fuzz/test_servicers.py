@@ -81,12 +81,12 @@ def grows_less_than(limit: int) -> Iterator[None]:
 
 def a_good_peer_is_served(listener: GrpcListener, address: str, files: Credentials) -> None:
     with ThreadPoolExecutor(1) as other:
-        dialling = other.submit(dial, address, files, ACTIVE, PATIENCE)
+        dialing = other.submit(dial, address, files, ACTIVE, PATIENCE)
         accepted = listener.accept(PATIENCE)
-        dialled = dialling.result(PATIENCE)
-    dialled.channel("lane").send(Heartbeat(1))
+        dialed = dialing.result(PATIENCE)
+    dialed.channel("lane").send(Heartbeat(1))
     assert accepted.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
-    dialled.close()
+    dialed.close()
     accepted.close()
 
 
@@ -143,7 +143,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_bytes_that_are_no_call_do_not_disturb(
+def test_bytes_that_are_not_a_call_do_no_harm(
     lie: str, active: Credentials, passive: Credentials
 ) -> None:
     with listening(active) as (listener, address), grows_less_than(100):
@@ -155,7 +155,7 @@ def test_bytes_that_are_no_call_do_not_disturb(
 
 
 @pytest.mark.parametrize("length", [MAX_MESSAGE_BYTES + 2**20, 2**31, 2**32 - 1])
-def test_a_message_that_says_it_is_huge_takes_no_memory(
+def test_a_message_that_claims_to_be_huge_uses_no_memory(
     length: int, active: Credentials, passive: Credentials
 ) -> None:
     start = http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, b"")
@@ -172,9 +172,7 @@ def test_a_message_that_says_it_is_huge_takes_no_memory(
         a_good_peer_is_served(listener, address, passive)
 
 
-def test_connections_that_stand_still_keep_nobody_out(
-    active: Credentials, passive: Credentials
-) -> None:
+def test_idle_connections_do_not_block_others(active: Credentials, passive: Credentials) -> None:
     """Some never begin to speak TLS, some stop in the middle of its first record."""
     with listening(active) as (listener, address), ExitStack() as lines, grows_less_than(100):
         host, _, port = address.rpartition(":")
@@ -208,9 +206,7 @@ def flood(address: str, files: Credentials, done: Event) -> None:
 
 
 @pytest.mark.slow
-def test_channels_that_nobody_asked_for_fill_no_memory(
-    active: Credentials, passive: Credentials
-) -> None:
+def test_unused_channels_use_no_memory(active: Credentials, passive: Credentials) -> None:
     """5 GiB are offered. The flood comes from a process of its own, whose memory does not count."""
     spawn = multiprocessing.get_context("spawn")
     done = spawn.Event()
@@ -309,7 +305,7 @@ def test_any_requests_are_answered_or_refused(
 
 @pytest.mark.parametrize("method", [codec.OPEN, codec.PREDICT, codec.PREDICT_STREAM, HEALTH])
 @pytest.mark.parametrize("who", ["the peer", "another"])
-def test_calls_that_never_bring_a_request_keep_nobody_out(
+def test_calls_without_a_request_do_not_block_others(
     method: str, who: str, active: Credentials, passive: Credentials, trust: Trust
 ) -> None:
     """Who is not the peer is refused at once; who is loses its turn after a while."""
@@ -373,7 +369,7 @@ def lying(terms: ServingTerms, answers: int, files: Credentials) -> Iterator[str
 @pytest.mark.parametrize(
     ("model", "max_rows"), [("", 5), ("no\nname", 5), ("é", 5), ("x" * 999, 5), ("model", 0)]
 )
-def test_terms_that_cannot_be_kept_are_refused(
+def test_invalid_terms_are_refused(
     model: str, max_rows: int, active: Credentials, passive: Credentials
 ) -> None:
     terms = ServingTerms(OFFER, model, max_rows, 10)

@@ -1,4 +1,4 @@
-"""A trained model: its files, damaged; its HTTP service, against requests of any kind."""
+"""A trained model: damaged files, and its HTTP service with arbitrary requests."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_any_bytes_are_answered_or_refused(api: Api) -> None:
     assert api.ask(api.good) == 200
 
 
-def test_silent_connections_keep_nobody_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_do_not_block_others(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than are served at once; some say half a word."""
     monkeypatch.setattr(http_connection, "HEAD_TIMEOUT", 5.0)
     with ExitStack() as lines:
@@ -186,7 +186,7 @@ def test_silent_connections_keep_nobody_out(api: Api, monkeypatch: pytest.Monkey
         wait_until(is_served, within=40)
 
 
-def test_a_body_that_does_not_come(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_is_not_sent(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "_BODY_TIMEOUT", 0.3)
     head = (
         b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

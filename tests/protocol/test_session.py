@@ -65,7 +65,7 @@ def meet(
     we_do: Callable[[Session], None] = lambda _: None,
     they_do: Callable[[Session], None] = lambda _: None,
 ) -> tuple[FloristError | None, FloristError | None]:
-    """Both sides of a session, each doing something in it; how each ended."""
+    """Run both sides of a session; return how each ended."""
     left, right = linked_pair()
 
     def side(link: Link, greeting: Hello, do: Callable[[Session], None]) -> None:
@@ -121,12 +121,12 @@ def leave(session: Session) -> None:
     session.__exit__(None, None, None)
 
 
-def test_two_that_agree_part_as_friends() -> None:
+def test_a_session_of_parties_that_agree_ends_normally() -> None:
     assert meet(hello("active"), hello("passive")) == (None, None)
 
 
-def test_a_peer_that_ends_before_it_greets_may_come_again() -> None:
-    """It was about to close when we came: that is no violation of the protocol."""
+def test_a_peer_that_disconnects_before_the_handshake_may_reconnect() -> None:
+    """It was about to close when this party connected, which is not a protocol violation."""
     left, right = linked_pair()
     with ThreadPoolExecutor(1) as other:
         entering = other.submit(Session(left, hello("active"), SessionTimeouts()).__enter__)
@@ -153,7 +153,7 @@ def test_a_difference_is_reported_on_both_sides_field_by_field() -> None:
         (Hello(99, "passive", "9.9", AGREED, "align"), "protocol version"),
     ],
 )
-def test_other_differences_end_both(theirs: Hello, says: str) -> None:
+def test_other_differences_end_both_sessions(theirs: Hello, says: str) -> None:
     for error in meet(hello("active"), theirs):
         assert isinstance(error, ConfigurationError)
         assert says in str(error)
@@ -169,7 +169,7 @@ def test_other_differences_end_both(theirs: Hello, says: str) -> None:
         (("train", True), ("evaluate", True), StageAlreadyComplete, PeerInEarlierStage),
     ],
 )
-def test_each_names_the_first_stage_that_is_not_over(
+def test_stages_are_compared(
     ours: tuple[str, bool],
     theirs: tuple[str, bool],
     we_find: type[NoStageToRun] | None,
@@ -193,7 +193,7 @@ def test_each_names_the_first_stage_that_is_not_over(
             assert (first.result(30), second.result(30)) == (one[1], two[1])
 
 
-def test_a_failure_is_told_to_the_peer_with_its_reason() -> None:
+def test_the_peer_receives_the_reason_of_a_failure() -> None:
     def stumble(_: Session) -> None:
         raise ProtocolViolation("step 9: something is wrong")
 
@@ -206,7 +206,7 @@ def test_a_failure_is_told_to_the_peer_with_its_reason() -> None:
     assert "step 9: something is wrong" in str(theirs)
 
 
-def test_an_operator_who_stops_is_reported_as_such() -> None:
+def test_the_peer_learns_that_an_operator_stopped_the_party() -> None:
     def stop(_: Session) -> None:
         raise Interrupted("stopped by SIGTERM")
 
@@ -226,7 +226,7 @@ def fail_with_the_link(session: Session) -> None:
     raise session.failure
 
 
-def test_paths_and_ids_of_a_bad_configuration_stay_at_home() -> None:
+def test_paths_and_ids_of_a_configuration_error_are_not_sent() -> None:
     def stumble(_: Session) -> None:
         raise ConfigurationError("/home/bank/people.csv: duplicate ID 'zelda'")
 
@@ -242,7 +242,7 @@ def test_heartbeats_keep_a_quiet_session_alive() -> None:
         assert pair.failures == [None, None]
 
 
-def test_one_that_finishes_first_waits_for_the_other() -> None:
+def test_the_first_to_finish_waits_for_the_other() -> None:
     may_finish = Event()
 
     def slow(_: Session) -> None:
@@ -265,7 +265,7 @@ def test_one_that_finishes_first_waits_for_the_other() -> None:
         late.result(PATIENCE)
 
 
-def test_neither_moving_is_a_stall() -> None:
+def test_no_progress_on_either_side_is_a_stall() -> None:
     with opened() as pair:
         pair.run(TIMEOUTS.stall - TIMEOUTS.silence)
         assert pair.failures == [None, None]
@@ -275,7 +275,7 @@ def test_neither_moving_is_a_stall() -> None:
         assert any("neither party made progress for 60 s" in str(e) for e in pair.failures)
 
 
-def test_waiting_for_a_working_peer_is_no_stall() -> None:
+def test_waiting_for_a_busy_peer_is_not_a_stall() -> None:
     with opened() as pair:
         for _ in range(5):
             pair.run(TIMEOUTS.stall / 2)
@@ -305,14 +305,16 @@ def test_a_silent_peer_is_lost() -> None:
         (SetHeader(Step.SECOND_ROUND, 1), ProtocolViolation),
     ],
 )
-def test_anything_but_a_greeting_first_is_refused(message: Hello, kind: type[FloristError]) -> None:
+def test_a_first_message_that_is_not_a_hello_is_refused(
+    message: Hello, kind: type[FloristError]
+) -> None:
     left, right = linked_pair()
     right.channel(CONTROL).send(message)
     with pytest.raises(kind), Session(left, hello("active"), TIMEOUTS):
         pass
 
 
-def test_a_second_greeting_is_refused() -> None:
+def test_a_second_hello_is_refused() -> None:
     left, right = linked_pair()
     control = right.channel(CONTROL)
     control.send(hello("passive"))

@@ -53,12 +53,12 @@ def listening(
 def grpc_links(
     active: Credentials | None = None, passive: Credentials | None = None
 ) -> Iterator[tuple[Link, Link]]:
-    """The listening and the dialling end, over a real socket."""
+    """The listening and the dialing end, over a real socket."""
     with listening(active) as (listener, address):
-        dialled = dial(address, passive, ACTIVE, PATIENCE)
+        dialed = dial(address, passive, ACTIVE, PATIENCE)
         try:
             accepted = listener.accept(PATIENCE)
-            yield accepted, dialled
+            yield accepted, dialed
             accepted.close()
         finally:
-            dialled.close()
+            dialed.close()

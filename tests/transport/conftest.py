@@ -1,4 +1,4 @@
-"""Links of every kind, and a check that nothing of them stays behind."""
+"""Links of every kind, and a check that no thread is left behind."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 
 @pytest.fixture(
-    params=["in memory", "plain, listening", "plain, dialling", "TLS, listening", "TLS, dialling"]
+    params=["in memory", "plain, listening", "plain, dialing", "TLS, listening", "TLS, dialing"]
 )
 def links(
     request: pytest.FixtureRequest, active: Credentials, passive: Credentials
 ) -> Iterator[tuple[Link, Link]]:
-    """Two ends of one line, as `left` and `right`; the name says which end is left."""
+    """Two ends of one link, as `left` and `right`; the name says which end is left."""
     kind: str = request.param
     if kind == "in memory":
         with in_memory_links() as pair:
             yield pair
         return
     files = (active, passive) if kind.startswith("TLS") else (None, None)
-    with grpc_links(*files) as (accepted, dialled):
-        yield (accepted, dialled) if kind.endswith("listening") else (dialled, accepted)
+    with grpc_links(*files) as (accepted, dialed):
+        yield (accepted, dialed) if kind.endswith("listening") else (dialed, accepted)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Every thread that a test's links started has ended."""
+    """Check that every thread that the links of a test started has ended."""
     before = set(threading.enumerate())
     yield
     wait_until(lambda: set(threading.enumerate()) <= before, within=5)

@@ -1,4 +1,4 @@
-"""A party in a process of its own: opens a channel, says `ready`, then goes on until it is killed.
+"""A party in a separate process: opens a channel, prints `ready`, then runs until it is killed.
 
 Usage: peer_process.py listen|dial ADDRESS PEER_NAME AUTHORITY CERTIFICATE KEY
 """

@@ -1,4 +1,4 @@
-"""What protocol code may rely on, whatever carries the messages."""
+"""The contract of links and channels, for every kind of link."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_messages_arrive_in_order_and_equal(links: Links) -> None:
     sender.join(PATIENCE)
 
 
-def test_another_type_than_expected_is_a_violation_that_names_both(links: Links) -> None:
+def test_an_unexpected_message_type_is_a_violation_that_names_both(links: Links) -> None:
     left, right = opened(links)
     left.send(Heartbeat(1))
     left.send(Heartbeat(2))
@@ -101,7 +101,7 @@ def test_another_type_than_expected_is_a_violation_that_names_both(links: Links)
     assert right.receive(Heartbeat, PATIENCE) == Heartbeat(2)
 
 
-def test_a_base_class_takes_any_of_its_kind(links: Links) -> None:
+def test_a_base_class_accepts_all_its_subclasses(links: Links) -> None:
     left, right = opened(links, CONTROL)
     left.send(Heartbeat(1))
     left.send(Abort("x"))
@@ -137,7 +137,7 @@ def test_many_channels_at_once(links: Links) -> None:
         assert sum(talk.result(PATIENCE) for talk in talks) == 400
 
 
-def test_a_channel_that_nobody_reads_does_not_hold_up_another(links: Links) -> None:
+def test_an_unread_channel_does_not_block_another(links: Links) -> None:
     stuck, _ = opened(links, "stuck")
     left, right = opened(links, "free")
     flood = in_background(lambda: flood_until_failure(stuck, []))
@@ -150,7 +150,7 @@ def test_a_channel_that_nobody_reads_does_not_hold_up_another(links: Links) -> N
     assert not flood.is_alive()
 
 
-def test_the_largest_message_passes_and_a_larger_one_does_not_leave(links: Links) -> None:
+def test_the_largest_message_passes_and_a_larger_one_is_not_sent(links: Links) -> None:
     left, right = opened(links)
     largest = SetChunk(Step.SECOND_ROUND, 0, b"x" * (MAX_MESSAGE_BYTES - 20))
     left.send(largest)
@@ -170,7 +170,7 @@ def test_traffic_counts_encoded_bytes_on_both_sides(links: Links) -> None:
     assert links[0].traffic.received == links[1].traffic.sent == 0
 
 
-def test_a_recording_link_keeps_what_crosses_it(links: Links) -> None:
+def test_a_recording_link_records_all_messages(links: Links) -> None:
     recorded = RecordingLink(links[0])
     left, right = opened((recorded, links[1]))
     left.send(Heartbeat(1))
@@ -189,7 +189,7 @@ def test_a_recording_link_keeps_what_crosses_it(links: Links) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_what_is_sent_before_the_peer_asks_arrives(links: Links, first: int) -> None:
+def test_messages_sent_before_the_peer_opens_the_channel_arrive(links: Links, first: int) -> None:
     early = links[first].channel("lane")
     early.send(Heartbeat(1))
     wait_until(lambda: links[first].traffic.sent > 0, PATIENCE)
@@ -200,19 +200,19 @@ def test_what_is_sent_before_the_peer_asks_arrives(links: Links, first: int) -> 
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_channel_that_the_peer_does_not_ask_for_is_reported(links: Links, side: int) -> None:
+def test_a_channel_that_the_peer_does_not_open_is_reported(links: Links, side: int) -> None:
     with pytest.raises(PeerLost, match=r"did not open channel lane within 0\.2 s"):
         links[side].channel("lane", timeout=0.2)
 
 
-def test_control_is_there_from_the_start(links: Links) -> None:
+def test_the_control_channel_is_open_from_the_start(links: Links) -> None:
     left = links[0].channel(CONTROL, timeout=PATIENCE)
     right = links[1].channel(CONTROL, timeout=PATIENCE)
     left.send(Goodbye())
     assert right.receive(Goodbye, PATIENCE) == Goodbye()
 
 
-def test_a_name_can_be_asked_for_once(links: Links) -> None:
+def test_a_channel_can_be_opened_only_once(links: Links) -> None:
     links[0].channel("lane")
     with pytest.raises(InternalError, match="twice"):
         links[0].channel("lane")
@@ -221,7 +221,7 @@ def test_a_name_can_be_asked_for_once(links: Links) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_nothing_within_the_timeout_leaves_the_link_as_it_was(links: Links) -> None:
+def test_a_receive_timeout_leaves_the_link_usable(links: Links) -> None:
     left, right = opened(links)
     start = time.monotonic()
     with pytest.raises(PeerLost, match=r"nothing on channel lane for 0\.2 s"):
@@ -242,7 +242,7 @@ def flood_until_failure(channel: Channel, sent: list[int]) -> None:
         return
 
 
-def test_a_peer_that_does_not_read_stops_the_sender(links: Links) -> None:
+def test_a_peer_that_does_not_read_blocks_the_sender(links: Links) -> None:
     left, right = opened(links)
     sent: list[int] = []
     flood = in_background(lambda: flood_until_failure(left, sent))
@@ -259,7 +259,7 @@ def test_a_peer_that_does_not_read_stops_the_sender(links: Links) -> None:
 # -- closing ---------------------------------------------------------------------------------------
 
 
-def test_a_closed_channel_ends_one_way_after_what_was_sent(links: Links) -> None:
+def test_a_closed_channel_ends_in_one_direction_after_all_messages(links: Links) -> None:
     left, right = opened(links)
     left.send(Heartbeat(1))
     left.close()
@@ -276,7 +276,7 @@ def test_a_closed_channel_ends_one_way_after_what_was_sent(links: Links) -> None
         left.send(Heartbeat(2))
 
 
-def test_both_ways_closed_and_the_link_goes_on(links: Links) -> None:
+def test_the_link_survives_a_channel_closed_in_both_directions(links: Links) -> None:
     left, right = opened(links)
     left.close()
     right.close()
@@ -289,7 +289,7 @@ def test_both_ways_closed_and_the_link_goes_on(links: Links) -> None:
     assert two.receive(Heartbeat, PATIENCE) == Heartbeat(1)
 
 
-def test_closing_delivers_what_was_sent_on_every_channel(links: Links) -> None:
+def test_closing_delivers_all_sent_messages(links: Links) -> None:
     pairs = [opened(links, f"lane.{n}") for n in range(3)]
     for left, _ in pairs:
         for n in range(3):
@@ -323,7 +323,7 @@ def flood_once(channel: Channel) -> None:
         channel.send(Heartbeat(0))
 
 
-def test_a_closed_link_is_of_no_more_use_here(links: Links) -> None:
+def test_a_closed_link_cannot_be_used(links: Links) -> None:
     left, _ = opened(links)
     links[0].close()
     uses: list[Callable[[], object]] = [
@@ -339,7 +339,7 @@ def test_a_closed_link_is_of_no_more_use_here(links: Links) -> None:
     assert links[0].failure is None
 
 
-def test_closing_wakes_those_who_wait_here(links: Links) -> None:
+def test_closing_wakes_waiting_calls(links: Links) -> None:
     left, _ = opened(links)
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(raised_by, lambda: left.receive(Heartbeat))
@@ -348,7 +348,7 @@ def test_closing_wakes_those_who_wait_here(links: Links) -> None:
         assert isinstance(waiting.result(PATIENCE), TransportError)
 
 
-def test_both_close_at_once(links: Links) -> None:
+def test_both_sides_close_at_the_same_time(links: Links) -> None:
     opened(links)
     with ThreadPoolExecutor(2) as both:
         start = time.monotonic()
@@ -360,7 +360,7 @@ def test_both_close_at_once(links: Links) -> None:
 # -- failing ---------------------------------------------------------------------------------------
 
 
-def test_a_failure_ends_every_call_under_way_and_all_later_ones(links: Links) -> None:
+def test_a_failure_ends_all_pending_and_later_calls(links: Links) -> None:
     left, _ = opened(links)
     error = Interrupted("the operator stopped")
     blocked: list[Callable[[], object]] = [
@@ -388,7 +388,7 @@ def flood_once_with_megabytes(channel: Channel) -> None:
         channel.send(SetChunk(Step.SECOND_ROUND, 0, b"x" * MEGABYTE))
 
 
-def test_the_peer_of_a_failed_link_hears_what_was_said_before_then_loses_it(links: Links) -> None:
+def test_the_peer_of_a_failed_link_receives_earlier_messages_then_loses_it(links: Links) -> None:
     left, right = opened(links, CONTROL)
     left.send(Abort("the reason"))
     links[0].fail(InternalError("a bug"))
@@ -400,7 +400,7 @@ def test_the_peer_of_a_failed_link_hears_what_was_said_before_then_loses_it(link
     assert isinstance(links[1].failure, PeerLost)
 
 
-def test_the_peers_own_reason_wins_over_the_broken_line(links: Links) -> None:
+def test_the_peers_own_reason_takes_precedence_over_the_lost_connection(links: Links) -> None:
     """As in a session: one thread hears `control`, while lanes wait."""
     control, their_control = opened(links, CONTROL)
     lanes = [opened(links, f"lane.{n}") for n in range(3)]

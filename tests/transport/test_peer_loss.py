@@ -1,4 +1,4 @@
-"""A peer that is killed or frozen is noticed in seconds, whatever this side is waiting for."""
+"""A killed or frozen peer is detected within seconds, whatever this side waits for."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def test_a_lost_peer_is_noticed_on_either_side(
 ) -> None:
     with (
         linked_process("listening", active, passive) as (accepted, dialler),
-        linked_process("dialling", active, passive) as (dialled, listener),
+        linked_process("dialing", active, passive) as (dialed, listener),
         ThreadPoolExecutor(2) as threads,
     ):
-        channels = [link.channel("lane", PATIENCE) for link in (accepted, dialled)]
+        channels = [link.channel("lane", PATIENCE) for link in (accepted, dialed)]
         waiting = [
             threads.submit(lost, link, channel, calls)
-            for link, channel in zip((accepted, dialled), channels, strict=True)
+            for link, channel in zip((accepted, dialed), channels, strict=True)
         ]
         for process in (dialler, listener):
             assert process.stdout is not None

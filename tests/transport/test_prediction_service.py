@@ -1,4 +1,4 @@
-"""The service over real sockets and TLS: who is let in, what is refused, how it stops."""
+"""The prediction service over real sockets and TLS: admission, refusals and shutdown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOTICED = 12.0
 
 
 @dataclass
-class EchoDesk:
+class EchoHandler:
     """Answers with what came; can be held up."""
 
     may_answer: Event = field(default_factory=Event)
@@ -81,7 +81,7 @@ class EchoDesk:
 @contextmanager
 def serving(
     credentials: Credentials | None,
-    desk: EchoDesk | None = None,
+    handler: EchoHandler | None = None,
     *,
     calls: int = 8,
     streams: int = 2,
@@ -91,7 +91,7 @@ def serving(
         "127.0.0.1:0",
         credentials,
         PASSIVE,
-        desk or EchoDesk(),
+        handler or EchoHandler(),
         ServerSettings(calls, streams, idle),
     )
     with server:
@@ -99,14 +99,14 @@ def serving(
 
 
 @contextmanager
-def line_to(
+def connection_to(
     server: PredictionServer, credentials: Credentials | None, *, answer: float = 20.0
 ) -> Iterator[PredictionConnection]:
-    line, _ = PredictionConnection.dial(
+    connection, _ = PredictionConnection.dial(
         server.address, credentials, ACTIVE, OFFER, timeout=20, answer=answer
     )
-    with line:
-        yield line
+    with connection:
+        yield connection
 
 
 def request(text: bytes = b"rows") -> PredictionRequest:
@@ -118,18 +118,18 @@ def test_calls_and_streams_are_answered(
     active: Credentials, passive: Credentials, kind: str
 ) -> None:
     files = (active, passive) if kind == "TLS" else (None, None)
-    with serving(files[0]) as server, line_to(server, files[1]) as line:
-        assert line.predict(request()).probabilities == b"rows"
+    with serving(files[0]) as server, connection_to(server, files[1]) as connection:
+        assert connection.predict(request()).probabilities == b"rows"
         asked = [b"%d" % number for number in range(50)]
-        answers = line.stream(map(PredictionRequest, asked))
+        answers = connection.stream(map(PredictionRequest, asked))
         assert [answer.probabilities for answer in answers] == asked
-        assert line.is_ready(10)
+        assert connection.is_ready(10)
 
 
 # --- who is let in ---
 
 
-def test_only_the_peer_is_let_in(active: Credentials, trust: Trust, stranger: Trust) -> None:
+def test_only_the_peer_is_admitted(active: Credentials, trust: Trust, stranger: Trust) -> None:
     with serving(active) as server:
         with pytest.raises(TransportError, match="not to the configured peer"):
             PredictionConnection.dial(
@@ -142,7 +142,7 @@ def test_only_the_peer_is_let_in(active: Credentials, trust: Trust, stranger: Tr
             PredictionConnection.dial(server.address, None, ACTIVE, OFFER, timeout=10, answer=5)
 
 
-def test_a_certificate_of_the_authority_may_ask_for_health_only(
+def test_another_certificate_of_the_authority_may_only_check_health(
     active: Credentials, trust: Trust
 ) -> None:
     with serving(active) as server:
@@ -177,10 +177,10 @@ def test_another_server_or_none(active: Credentials, passive: Credentials) -> No
         PredictionConnection.dial("127.0.0.1:1", passive, ACTIVE, OFFER, timeout=0.5, answer=5)
 
 
-def test_an_address_that_is_taken(active: Credentials) -> None:
+def test_an_address_in_use(active: Credentials) -> None:
     with serving(active) as server:
         other = PredictionServer(
-            server.address, active, PASSIVE, EchoDesk(), ServerSettings(1, 1, 1)
+            server.address, active, PASSIVE, EchoHandler(), ServerSettings(1, 1, 1)
         )
         with pytest.raises(ConfigurationError, match=r"cannot listen on .*in use"), other:
             pass
@@ -196,113 +196,126 @@ def test_a_mismatch_is_refused_and_the_service_stays(
         other = ServingOffer(1, "other", "{}", OFFER.bundle, b"")
         with pytest.raises(ServingRefused, match="another model"):
             PredictionConnection.dial(server.address, passive, ACTIVE, other, timeout=10, answer=5)
-        with line_to(server, passive) as line:
-            assert line.predict(request()).probabilities == b"rows"
+        with connection_to(server, passive) as connection:
+            assert connection.predict(request()).probabilities == b"rows"
 
 
-def test_a_bug_in_one_call_is_that_calls_alone(active: Credentials, passive: Credentials) -> None:
-    with serving(active) as server, line_to(server, passive) as line:
+def test_a_bug_in_one_call_does_not_affect_others(
+    active: Credentials, passive: Credentials
+) -> None:
+    with serving(active) as server, connection_to(server, passive) as connection:
         with pytest.raises(PeerFailed, match="an internal error"):
-            line.predict(request(b"bug"))
+            connection.predict(request(b"bug"))
         with pytest.raises(PeerFailed, match="an internal error"):
-            list(line.stream([request(), request(b"bug")]))
-        assert line.predict(request()).probabilities == b"rows"
+            list(connection.stream([request(), request(b"bug")]))
+        assert connection.predict(request()).probabilities == b"rows"
 
 
 def test_more_calls_than_allowed_are_refused_and_the_others_answered(
     active: Credentials, passive: Credentials
 ) -> None:
-    desk = EchoDesk()
-    with serving(active, desk, calls=3) as server, line_to(server, passive) as line:
-        desk.may_answer.clear()
+    handler = EchoHandler()
+    with serving(active, handler, calls=3) as server, connection_to(server, passive) as connection:
+        handler.may_answer.clear()
         with ThreadPoolExecutor(3) as pool:
-            waiting = [pool.submit(line.predict, request()) for _ in range(3)]
-            wait_until(lambda: desk.asked == 3, NOTICED)
+            waiting = [pool.submit(connection.predict, request()) for _ in range(3)]
+            wait_until(lambda: handler.asked == 3, NOTICED)
             for _ in range(5):
                 with pytest.raises(PeerBusy, match="the limit is 3 concurrent requests") as busy:
-                    line.predict(request())
+                    connection.predict(request())
                 assert busy.value.retry_after == 1.0
-            desk.may_answer.set()
+            handler.may_answer.set()
             assert [w.result(20).probabilities for w in waiting] == [b"rows"] * 3
-        assert line.predict(request()).probabilities == b"rows"
+        assert connection.predict(request()).probabilities == b"rows"
 
 
-def test_an_answer_that_does_not_come_in_time(active: Credentials, passive: Credentials) -> None:
-    desk = EchoDesk()
-    with serving(active, desk) as server, line_to(server, passive, answer=0.3) as line:
-        desk.may_answer.clear()
+def test_an_answer_that_is_late(active: Credentials, passive: Credentials) -> None:
+    handler = EchoHandler()
+    with (
+        serving(active, handler) as server,
+        connection_to(server, passive, answer=0.3) as connection,
+    ):
+        handler.may_answer.clear()
         with pytest.raises(PeerLost, match="no answer in time"):
-            line.predict(request())
-        desk.may_answer.set()
-        assert line.predict(request()).probabilities == b"rows"
+            connection.predict(request())
+        handler.may_answer.set()
+        assert connection.predict(request()).probabilities == b"rows"
 
 
-def test_what_reading_the_rows_raises_comes_through(
+def test_errors_of_the_request_iterator_are_raised(
     active: Credentials, passive: Credentials
 ) -> None:
     def rows() -> Iterator[PredictionRequest]:
         yield request()
         raise ConfigurationError("the file is damaged")
 
-    with serving(active) as server, line_to(server, passive) as line:
+    with serving(active) as server, connection_to(server, passive) as connection:
         with pytest.raises(ConfigurationError, match="the file is damaged"):
-            list(line.stream(rows()))
+            list(connection.stream(rows()))
         assert server.wait_until_idle(10)
 
 
 # --- peers that stand still, or vanish ---
 
 
-def test_a_peer_that_sends_nothing_is_ended(active: Credentials, passive: Credentials) -> None:
-    with serving(active, streams=1, idle=0.5) as server, line_to(server, passive) as line:
+def test_a_stream_without_requests_is_cancelled(active: Credentials, passive: Credentials) -> None:
+    with (
+        serving(active, streams=1, idle=0.5) as server,
+        connection_to(server, passive) as connection,
+    ):
         stop = Event()
 
         def silent() -> Iterator[PredictionRequest]:
             yield request()
             stop.wait(30)
 
-        answers = line.stream(silent())
+        answers = connection.stream(silent())
         assert next(answers).probabilities == b"rows"
         with pytest.raises(PeerLost):
             next(answers)
         stop.set()
         assert server.wait_until_idle(NOTICED)
-        assert len(list(line.stream([request()]))) == 1, "its place is free again"
+        assert len(list(connection.stream([request()]))) == 1, "its place is free again"
 
 
-def test_a_peer_that_does_not_read_is_ended(active: Credentials, passive: Credentials) -> None:
-    """Answers pile up until the line is full; the service does not wait for ever."""
-    with serving(active, streams=1, idle=1.0) as server, line_to(server, passive) as line:
+def test_a_stream_that_is_not_read_is_cancelled(active: Credentials, passive: Credentials) -> None:
+    """Answers pile up until the connection is full; the service does not wait for ever."""
+    with (
+        serving(active, streams=1, idle=1.0) as server,
+        connection_to(server, passive) as connection,
+    ):
         large = bytes(1 << 20)
-        answers = line.stream(request(large) for _ in range(200))
+        answers = connection.stream(request(large) for _ in range(200))
         assert len(next(answers).probabilities) == 1 << 20
         assert server.wait_until_idle(NOTICED), "a stream that nobody reads is ended"
         with pytest.raises(PeerLost):
             list(answers)
-        assert line.predict(request()).probabilities == b"rows"
+        assert connection.predict(request()).probabilities == b"rows"
 
 
 def vanish(address: str, credentials: Credentials) -> None:
     """A peer that is killed in the middle of a stream."""
-    line, _ = PredictionConnection.dial(address, credentials, ACTIVE, OFFER, timeout=20, answer=20)
-    answers = line.stream(request() for _ in iter(int, 1))
+    connection, _ = PredictionConnection.dial(
+        address, credentials, ACTIVE, OFFER, timeout=20, answer=20
+    )
+    answers = connection.stream(request() for _ in iter(int, 1))
     next(answers)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_peer_that_vanishes_leaves_its_place(active: Credentials, passive: Credentials) -> None:
+def test_a_peer_that_vanishes_frees_its_slot(active: Credentials, passive: Credentials) -> None:
     spawn = multiprocessing.get_context("spawn")
-    desk = EchoDesk()
-    with serving(active, desk, streams=1) as server:
+    handler = EchoHandler()
+    with serving(active, handler, streams=1) as server:
         process = spawn.Process(target=vanish, args=(server.address, passive))
         process.start()
         process.join(60)
         assert process.exitcode == -signal.SIGKILL
         process.close()
-        assert desk.asked > 0
+        assert handler.asked > 0
         assert server.wait_until_idle(NOTICED)
-        with line_to(server, passive) as line:
-            assert len(list(line.stream([request()]))) == 1
+        with connection_to(server, passive) as connection:
+            assert len(list(connection.stream([request()]))) == 1
 
 
 # --- how it stops ---
@@ -311,27 +324,27 @@ def test_a_peer_that_vanishes_leaves_its_place(active: Credentials, passive: Cre
 def test_draining_lets_calls_finish_and_refuses_new_ones(
     active: Credentials, passive: Credentials
 ) -> None:
-    desk = EchoDesk()
-    with serving(active, desk) as server, line_to(server, passive) as line:
-        desk.may_answer.clear()
+    handler = EchoHandler()
+    with serving(active, handler) as server, connection_to(server, passive) as connection:
+        handler.may_answer.clear()
         with ThreadPoolExecutor(3) as pool:
-            call = pool.submit(line.predict, request())
-            stream = pool.submit(list, line.stream([request(), request()]))
-            wait_until(lambda: desk.asked == 2, NOTICED)
+            call = pool.submit(connection.predict, request())
+            stream = pool.submit(list, connection.stream([request(), request()]))
+            wait_until(lambda: handler.asked == 2, NOTICED)
             drained = pool.submit(server.drain, 20.0)
-            wait_until(lambda: not line.is_ready(5), NOTICED)
+            wait_until(lambda: not connection.is_ready(5), NOTICED)
             with pytest.raises(PeerLost, match="the service is being stopped"):
-                line.predict(request())
+                connection.predict(request())
             assert not drained.done()
-            desk.may_answer.set()
+            handler.may_answer.set()
             assert call.result(20).probabilities == b"rows"
             assert len(stream.result(20)) == 2
             assert drained.result(20) is True
 
 
-def test_draining_takes_no_longer_than_it_may(active: Credentials, passive: Credentials) -> None:
-    with serving(active) as server, line_to(server, passive) as line:
-        answers = line.stream(request() for _ in iter(int, 1))  # without end
+def test_draining_ends_in_time(active: Credentials, passive: Credentials) -> None:
+    with serving(active) as server, connection_to(server, passive) as connection:
+        answers = connection.stream(request() for _ in iter(int, 1))  # without end
         next(answers)
         start = time.monotonic()
         with ThreadPoolExecutor(1) as pool:
@@ -343,18 +356,22 @@ def test_draining_takes_no_longer_than_it_may(active: Credentials, passive: Cred
         assert time.monotonic() - start < 5
 
 
-def test_a_peer_comes_back_to_a_service_that_was_started_again(
+def test_a_client_reconnects_to_a_restarted_service(
     active: Credentials, passive: Credentials
 ) -> None:
     with serving(active) as server:
         address = server.address
-        line, _ = PredictionConnection.dial(address, passive, ACTIVE, OFFER, timeout=20, answer=20)
-    with line:
+        connection, _ = PredictionConnection.dial(
+            address, passive, ACTIVE, OFFER, timeout=20, answer=20
+        )
+    with connection:
         with pytest.raises(PeerLost):
-            line.predict(request())
-        again = PredictionServer(address, active, PASSIVE, EchoDesk(), ServerSettings(8, 2, 30.0))
+            connection.predict(request())
+        again = PredictionServer(
+            address, active, PASSIVE, EchoHandler(), ServerSettings(8, 2, 30.0)
+        )
         with again:
             deadline = time.monotonic() + NOTICED
-            while not line.is_ready(1):
+            while not connection.is_ready(1):
                 assert time.monotonic() < deadline
-            assert line.predict(request()).probabilities == b"rows"
+            assert connection.predict(request()).probabilities == b"rows"

@@ -1,4 +1,4 @@
-"""Models of every shape over the service: several classes, coarse numbers, limits of a message."""
+"""Served models: several classes, small number types, and the size limit of a message."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_calibrated_probabilities_of_all_classes(
         np.testing.assert_allclose(streamed, truth, atol=tolerance)
 
 
-def test_rows_that_are_wide_are_sent_in_requests_that_fit(
+def test_wide_rows_are_split_into_requests_that_fit(
     active: Credentials, passive: Credentials
 ) -> None:
     """At 64 KiB a row, 4,096 rows would be 256 MiB; a message has 4."""
@@ -121,7 +121,7 @@ def test_rows_that_are_wide_are_sent_in_requests_that_fit(
 @pytest.mark.parametrize(
     "reply", [b"", bytes(8), np.array([1.5], "<f4").tobytes(), np.array([np.nan], "<f4").tobytes()]
 )
-def test_answers_that_are_none_are_a_violation(
+def test_invalid_answers_are_a_violation(
     active: Credentials,
     passive: Credentials,
     reply: bytes,

@@ -1,4 +1,4 @@
-"""How parties find each other over the network, and what a listener does with bad callers."""
+"""How parties connect over the network, and how a listener handles bad callers."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ MEGABYTE = 1 << 20
 # -- meeting ---------------------------------------------------------------------------------------
 
 
-def test_the_dialling_party_may_start_first(active: Credentials, passive: Credentials) -> None:
+def test_the_dialing_party_may_start_first(active: Credentials, passive: Credentials) -> None:
     meeting_point = free_address()
     reasons: list[str] = []
     with ThreadPoolExecutor(1) as other:
-        dialling = other.submit(
+        dialing = other.submit(
             dial, meeting_point, passive, ACTIVE, PATIENCE, on_wait=reasons.append
         )
         wait_until(lambda: bool(reasons), PATIENCE)
         with listening(active, meeting_point) as (listener, address):
             assert address == meeting_point
             accepted = listener.accept(PATIENCE)
-            dialled = dialling.result(PATIENCE)
+            dialed = dialing.result(PATIENCE)
             accepted.channel("lane").send(Heartbeat(1))
-            assert dialled.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
-            dialled.close()
+            assert dialed.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
+            dialed.close()
             accepted.close()
     assert reasons == [f"nothing listens on {meeting_point}"]
 
 
-def test_a_peer_that_never_comes() -> None:
+def test_a_peer_that_never_connects() -> None:
     address = free_address()
     reasons: list[str] = []
     start = time.monotonic()
@@ -97,7 +97,7 @@ def test_waiting_is_reported() -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:99999999"])
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_invalid_address(address: str) -> None:
     with pytest.raises(ConfigurationError, match="address"):
         dial(address, None, ACTIVE, 1)
     with pytest.raises(ConfigurationError, match="cannot listen on"):
@@ -109,7 +109,7 @@ def test_a_name_that_does_not_resolve() -> None:
         dial("no-such-host.invalid:7000", None, ACTIVE, 0.3)
 
 
-def test_a_server_that_says_nothing() -> None:
+def test_a_server_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         start = time.monotonic()
@@ -157,7 +157,7 @@ def test_a_second_session_waits_until_the_first_has_ended(
         second.close()
 
 
-def test_a_failed_link_makes_room_even_if_nobody_closes_it() -> None:
+def test_a_failed_link_makes_room_even_if_it_is_not_closed() -> None:
     with listening() as (listener, address):
         first = dial(address, None, ACTIVE, PATIENCE)
         listener.accept(PATIENCE).fail(Interrupted("enough"))
@@ -167,37 +167,37 @@ def test_a_failed_link_makes_room_even_if_nobody_closes_it() -> None:
         second.close()
 
 
-def test_one_that_came_and_went_before_accept_is_passed_over() -> None:
+def test_a_peer_that_disconnects_before_accept_is_skipped() -> None:
     with listening() as (listener, address):
         dial(address, None, ACTIVE, PATIENCE).close()
         with ThreadPoolExecutor(1) as other:
             accepting = other.submit(listener.accept, PATIENCE)
-            dialled = dial(address, None, ACTIVE, PATIENCE)
+            dialed = dial(address, None, ACTIVE, PATIENCE)
             accepted = accepting.result(PATIENCE)
-        dialled.channel("lane").send(Heartbeat(1))
+        dialed.channel("lane").send(Heartbeat(1))
         assert accepted.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
         accepted.close()
-        dialled.close()
+        dialed.close()
 
 
 def test_closing_the_listener_closes_its_link() -> None:
     with listening() as (listener, address):
-        dialled = dial(address, None, ACTIVE, PATIENCE)
+        dialed = dial(address, None, ACTIVE, PATIENCE)
         listener.accept(PATIENCE)
     with pytest.raises(ProtocolViolation, match="closed"):
-        dialled.channel(CONTROL).receive(Goodbye, PATIENCE)
-    dialled.close()
+        dialed.channel(CONTROL).receive(Goodbye, PATIENCE)
+    dialed.close()
 
 
-def test_a_process_ends_with_its_links_open() -> None:
+def test_a_process_with_open_links_can_exit() -> None:
     """Nothing of gRPC's or ours holds up the interpreter's end."""
     code = """
 from florist.common.transport.grpc_dialer import dial
 from florist.common.transport.grpc_listener import GrpcListener
 listener = GrpcListener("127.0.0.1:0", None, "a")
-dialled = dial(listener.start(), None, "b", 10)
+dialed = dial(listener.start(), None, "b", 10)
 accepted = listener.accept(10)
-dialled.channel("lane"); accepted.channel("lane")
+dialed.channel("lane"); accepted.channel("lane")
 print("done")
 """
     done = subprocess.run(
@@ -298,7 +298,7 @@ def test_calls_without_proper_names_are_refused(metadata: dict[str, str]) -> Non
         assert details == "the call does not name a session and a channel"
 
 
-def test_a_channel_of_no_session_is_refused() -> None:
+def test_a_channel_without_a_session_is_refused() -> None:
     with listening() as (listener, address), raw_caller(address) as channel:
         assert RawStream(channel, named("lane")).refusal() == (
             grpc.StatusCode.FAILED_PRECONDITION,
@@ -336,7 +336,7 @@ def test_a_channel_twice_and_too_many_channels_are_refused() -> None:
             stream.end()
 
 
-def test_another_method_is_not_known() -> None:
+def test_an_unknown_method_is_refused() -> None:
     with listening() as (_, address), raw_caller(address) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/other.Service/Go")
         with pytest.raises(grpc.RpcError) as caught:
@@ -352,7 +352,7 @@ def test_another_method_is_not_known() -> None:
         (b"\xfa\x07\x00", "empty or unknown message"),
     ],
 )
-def test_bytes_that_are_no_message_are_a_violation(data: bytes, says: str) -> None:
+def test_malformed_messages_are_a_violation(data: bytes, says: str) -> None:
     with listening() as (listener, address), raw_caller(address) as channel:
         control = RawStream(channel, named(CONTROL))
         control.send(data)
@@ -366,7 +366,7 @@ def test_bytes_that_are_no_message_are_a_violation(data: bytes, says: str) -> No
         accepted.close()
 
 
-def test_a_message_far_above_the_limit_breaks_the_line() -> None:
+def test_a_message_far_above_the_limit_ends_the_connection() -> None:
     with listening() as (listener, address), raw_caller(address) as channel:
         control = RawStream(channel, named(CONTROL))
         accepted = listener.accept(PATIENCE)
@@ -378,7 +378,7 @@ def test_a_message_far_above_the_limit_breaks_the_line() -> None:
         assert "larger than max" in details
 
 
-def test_more_after_the_end_of_a_channel_is_a_violation() -> None:
+def test_a_message_on_a_closed_channel_is_a_violation() -> None:
     with listening() as (listener, address), raw_caller(address) as channel:
         control = RawStream(channel, named(CONTROL))
         accepted = listener.accept(PATIENCE)  # first: one that has failed before is passed over
@@ -389,7 +389,7 @@ def test_more_after_the_end_of_a_channel_is_a_violation() -> None:
         control.end()
 
 
-def test_a_stream_that_stops_without_an_end_is_a_broken_line() -> None:
+def test_a_stream_that_stops_without_an_end_is_a_lost_connection() -> None:
     with listening() as (listener, address), raw_caller(address) as channel:
         control = RawStream(channel, named(CONTROL))
         control.send(codec.encode(Abort("last words")))
@@ -431,7 +431,7 @@ def test_a_refusal_shows_the_reason_without_control_characters() -> None:
     assert len(caught.value.reason) < 500
 
 
-def test_a_listener_that_answers_nothing_is_not_waited_for_for_ever() -> None:
+def test_waiting_for_a_listener_that_does_not_answer_ends() -> None:
     def ignore(requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
         list(requests)
         yield from ()

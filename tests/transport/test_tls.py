@@ -1,4 +1,4 @@
-"""Who is let in, who is not, and what both sides are told; over real sockets."""
+"""Who is admitted and what both sides report; over real sockets with TLS."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 def assert_the_right_peer_gets_in(
     listener: GrpcListener, address: str, passive: Credentials
 ) -> None:
-    dialled = dial(address, passive, ACTIVE, PATIENCE)
+    dialed = dial(address, passive, ACTIVE, PATIENCE)
     accepted = listener.accept(PATIENCE)
     accepted.channel("lane").send(Heartbeat(1))
-    assert dialled.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
+    assert dialed.channel("lane").receive(Heartbeat, PATIENCE) == Heartbeat(1)
     accepted.close()
-    dialled.close()
+    dialed.close()
 
 
 def refused(address: str, credentials: Credentials | None) -> str:
-    """What the dialling side is told, which must not take long."""
+    """What the dialing side is told, which must not take long."""
     start = time.monotonic()
     with pytest.raises(TransportError) as caught:
         dial(address, credentials, ACTIVE, PATIENCE)
@@ -51,7 +51,7 @@ def refused(address: str, credentials: Credentials | None) -> str:
     return caught.value.reason
 
 
-# -- a dialling party that must not get in ---------------------------------------------------------
+# -- a dialing party that must not get in ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("flaw", ["foreign", "expired", "of the future"])
@@ -107,7 +107,7 @@ def test_a_certificate_of_someone_else(
         assert_the_right_peer_gets_in(listener, address, passive)
 
 
-def test_plain_text_to_a_listener_with_tls(active: Credentials, passive: Credentials) -> None:
+def test_plaintext_to_a_listener_with_tls(active: Credentials, passive: Credentials) -> None:
     with listening(active) as (listener, address):
         assert "expects TLS, but this party connects without TLS" in refused(address, None)
         assert_the_right_peer_gets_in(listener, address, passive)
@@ -192,7 +192,7 @@ def test_a_listener_that_is_not_the_peer(
         assert re.search(says, refused(address, passive))
 
 
-def test_a_listener_in_plain_text(passive: Credentials) -> None:
+def test_a_listener_without_tls(passive: Credentials) -> None:
     with listening(None) as (_, address):
         assert "does not use TLS" in refused(address, passive)
 
@@ -222,7 +222,7 @@ def python_server(context: ssl.SSLContext) -> Iterator[str]:
         thread.join(PATIENCE)
 
 
-def test_a_server_that_is_no_party(active: Credentials, passive: Credentials) -> None:
+def test_a_server_that_is_not_a_party(active: Credentials, passive: Credentials) -> None:
     server = grpc.server(None, options=[("grpc.so_reuseport", 0)])  # type: ignore[arg-type]
     port = server.add_secure_port("127.0.0.1:0", active.for_listener(lambda: None))
     server.start()
@@ -235,7 +235,7 @@ def test_a_server_that_is_no_party(active: Credentials, passive: Credentials) ->
 # -- the rest --------------------------------------------------------------------------------------
 
 
-def test_both_sides_see_each_other_by_name_wherever_they_run(
+def test_parties_identify_each_other_by_name_on_any_host(
     trust: Trust, passive: Credentials
 ) -> None:
     """A certificate need not know the address: the party's name is what counts."""
@@ -243,20 +243,18 @@ def test_both_sides_see_each_other_by_name_wherever_they_run(
         assert_the_right_peer_gets_in(listener, f"localhost:{host_and_port(address)[1]}", passive)
 
 
-def test_a_look_at_the_listener_begins_no_session(
-    active: Credentials, passive: Credentials
-) -> None:
+def test_a_probe_starts_no_session(active: Credentials, passive: Credentials) -> None:
     with listening(active) as (listener, address):
         probe(address, passive, ACTIVE, PATIENCE)
         with pytest.raises(TransportError, match="did not connect"):
             listener.accept(0.2)
 
 
-def test_plain_text_is_warned_of_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
+def test_both_sides_warn_about_plaintext(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), listening(None) as (listener, address):
-        dialled = dial(address, None, ACTIVE, PATIENCE)
+        dialed = dial(address, None, ACTIVE, PATIENCE)
         listener.accept(PATIENCE).close()
-        dialled.close()
+        dialed.close()
     assert caplog.text.count("TLS is off") == 2
 
 

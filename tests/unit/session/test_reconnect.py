@@ -85,7 +85,7 @@ def test_attempts_to_connect_do_not_count_as_a_stable_session() -> None:
     ],
     ids=["lost", "stopped", "failed", "never there"],
 )
-def test_which_errors_are_worth_waiting(error: FloristError, waits: bool) -> None:  # noqa: FBT001
+def test_which_errors_are_worth_waiting_for(error: FloristError, waits: bool) -> None:  # noqa: FBT001
     assert Outage(100.0, FakeClock()).should_wait(error, lasted=3.0) is waits
 
 

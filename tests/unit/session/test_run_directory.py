@@ -1,4 +1,4 @@
-"""Results are written whole or not at all, and finished ones are safe."""
+"""Results are written as a whole or not at all, and finished results are never lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def hidden(path: Path) -> list[str]:
     return [p.name for p in path.iterdir() if p.name.startswith(".") and p.name != ".lock"]
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+def test_an_alignment_survives_saving_and_loading(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
     save(runs, ALIGNMENT)
     loaded = runs.load_alignment()
@@ -66,7 +66,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_result_replaces_the_previous_one(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
     save(runs, ALIGNMENT)
     other = Alignment(replace(SUMMARY, rows=9), np.arange(3))
@@ -75,7 +75,7 @@ def test_a_result_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert hidden(tmp_path) == []
 
 
-def test_a_failed_write_leaves_the_old_result_and_no_debris(
+def test_a_failed_write_leaves_the_old_result_and_no_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = RunDirectory(tmp_path)
@@ -95,7 +95,7 @@ def replace_rows(rows: int) -> Alignment:
     return Alignment(replace(SUMMARY, rows=rows), np.arange(3))
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
+def test_the_directory_is_locked_for_one_process(tmp_path: Path) -> None:
     with (
         RunDirectory(tmp_path).locked(),
         pytest.raises(ConfigurationError, match="in use"),
@@ -106,7 +106,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(ConfigurationError, match="run_directory"),
@@ -115,12 +115,12 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_nothing_there_says_what_to_run(tmp_path: Path) -> None:
+def test_a_missing_result_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--stage align"):
         RunDirectory(tmp_path).load_alignment()
 
 
-def test_ranks_come_in_parts(tmp_path: Path) -> None:
+def test_ranks_are_read_in_parts(tmp_path: Path) -> None:
     """They are written as they come, and read into memory when they are used."""
     parts = [np.array([4, 0]), np.array([], dtype=np.int64), np.array([2])]
     runs = RunDirectory(tmp_path)
@@ -132,7 +132,7 @@ def test_ranks_come_in_parts(tmp_path: Path) -> None:
     assert [part.tolist() for part in ALIGNMENT.rank_parts()] == [[4, 0, 2]]
 
 
-def test_ranks_that_are_lost_before_their_use_are_told(tmp_path: Path) -> None:
+def test_ranks_that_disappear_before_use_are_reported(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
     save(runs, ALIGNMENT)
     loaded = runs.load_alignment()
@@ -141,7 +141,7 @@ def test_ranks_that_are_lost_before_their_use_are_told(tmp_path: Path) -> None:
         loaded.rank_of_row  # noqa: B018 - it reads
 
 
-def test_no_ranks_at_all(tmp_path: Path) -> None:
+def test_an_alignment_without_rows(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
     save(runs, Alignment(SUMMARY, lambda: iter([])))
     assert runs.load_alignment().rank_of_row.tolist() == []
@@ -167,7 +167,7 @@ def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
         runs.load_alignment()
 
 
-def test_the_table_is_readable_by_others_tools(tmp_path: Path) -> None:
+def test_the_ranks_are_readable_by_other_tools(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
     save(runs, ALIGNMENT)
     assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]

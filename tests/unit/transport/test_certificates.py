@@ -77,7 +77,7 @@ def test_an_authority_can_issue_certificates_but_no_authorities(
     assert abs(certificate.not_valid_after_utc - NOW - timedelta(days=1000)) < timedelta(hours=1)
 
 
-def test_a_certificate_names_its_party_and_where_it_is(
+def test_a_certificate_contains_the_name_and_addresses_of_its_party(
     authority: AuthorityFiles, bank: PartyFiles
 ) -> None:
     certificate = load(bank.certificate)
@@ -108,7 +108,7 @@ def test_a_certificate_does_not_outlive_its_authority(
     assert load(files.certificate).not_valid_after_utc == end
 
 
-def test_keys_are_for_their_owner_alone(authority: AuthorityFiles, bank: PartyFiles) -> None:
+def test_keys_are_readable_only_by_their_owner(authority: AuthorityFiles, bank: PartyFiles) -> None:
     for key in (authority.key, bank.key):
         assert mode(key) == 0o600
         assert mode(key.parent) == 0o700
@@ -119,7 +119,7 @@ def test_keys_are_for_their_owner_alone(authority: AuthorityFiles, bank: PartyFi
     ]
 
 
-def test_keys_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_keys_are_readable_only_by_their_owner_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         files = create_authority(tmp_path / "open", "x", 1)
@@ -129,7 +129,7 @@ def test_keys_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> No
     assert mode(files.key.parent) == 0o700
 
 
-def test_nothing_is_replaced_unless_asked(
+def test_existing_files_are_replaced_only_with_force(
     authority: AuthorityFiles, bank: PartyFiles, tmp_path: Path
 ) -> None:
     before = {path: path.read_bytes() for path in (authority.key, bank.key, bank.certificate)}
@@ -148,7 +148,7 @@ def test_nothing_is_replaced_unless_asked(
     assert before[authority.key] != authority.key.read_bytes()
 
 
-def test_both_parties_files_can_lie_beside_the_authoritys(authority: AuthorityFiles) -> None:
+def test_all_files_can_be_in_one_folder(authority: AuthorityFiles) -> None:
     folder = authority.key.parent
     for name in (BANK, "shop"):
         look(issue(authority, name, [], folder, 10), name).require()
@@ -162,7 +162,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
         create_authority(folder, "x", 10)
 
 
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be created"):
         create_authority(tmp_path / "file" / "folder", "x", 10)
@@ -171,20 +171,20 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["", "Bank", "the bank", "-bank", "bank-", "b" * 64, "bänk", "../bank", "*"]
 )
-def test_names_that_will_not_do(authority: AuthorityFiles, tmp_path: Path, name: str) -> None:
+def test_invalid_party_names(authority: AuthorityFiles, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="party name"):
         issue(authority, name, [], tmp_path / "new", 10)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["", "two words", "*.example", "bänk.example", "x\ny"])
-def test_addresses_that_will_not_do(authority: AuthorityFiles, tmp_path: Path, name: str) -> None:
+def test_invalid_addresses(authority: AuthorityFiles, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="neither a host name nor an IP address"):
         issue(authority, BANK, [name], tmp_path / "new", 10)
 
 
 @pytest.mark.parametrize("days", [0, -1, 10**9])
-def test_days_that_will_not_do(authority: AuthorityFiles, tmp_path: Path, days: int) -> None:
+def test_invalid_days(authority: AuthorityFiles, tmp_path: Path, days: int) -> None:
     with pytest.raises(ConfigurationError, match="days"):
         issue(authority, BANK, [], tmp_path / "new", days)
     with pytest.raises(ConfigurationError, match="days"):
@@ -192,7 +192,7 @@ def test_days_that_will_not_do(authority: AuthorityFiles, tmp_path: Path, days: 
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a\nb"])
-def test_authority_names_that_will_not_do(tmp_path: Path, name: str) -> None:
+def test_invalid_authority_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="authority's name"):
         create_authority(tmp_path / "new", name, 10)
 
@@ -231,7 +231,7 @@ def problem(files: PartyFiles, name: str = BANK, now: datetime | None = None) ->
 
 
 @pytest.mark.parametrize("which", ["authority", "certificate", "key"])
-def test_a_file_that_is_missing_or_something_else(bank: PartyFiles, which: str) -> None:
+def test_a_missing_or_invalid_file(bank: PartyFiles, which: str) -> None:
     path: Path = getattr(bank, which)
     path.write_bytes(b"nonsense")
     kind = "private key" if which == "key" else "certificate"
@@ -277,21 +277,21 @@ def test_a_certificate_of_another_authority(bank: PartyFiles, tmp_path: Path) ->
     assert f"{bank.certificate}: was not issued by the authority in" in problem(mixed)
 
 
-def test_a_certificate_out_of_its_time(bank: PartyFiles) -> None:
+def test_an_expired_or_future_certificate(bank: PartyFiles) -> None:
     assert "bank.pem: expired on" in problem(bank, now=NOW + timedelta(days=91))
     early = look(bank, now=NOW - timedelta(days=1))
     assert len(early.problems) == 2
     assert all("is not valid before" in found for found in early.problems)
 
 
-def test_an_authority_out_of_its_time(bank: PartyFiles) -> None:
+def test_an_expired_authority(bank: PartyFiles) -> None:
     found = look(bank, now=NOW + timedelta(days=1001)).problems
     assert [f"{bank.certificate}: expired", f"{bank.authority}: expired"] == [
         text.split(" on ")[0] for text in found
     ]
 
 
-def test_a_certificate_that_runs_out_soon_is_no_problem_yet(bank: PartyFiles) -> None:
+def test_a_certificate_that_expires_soon_is_only_a_warning(bank: PartyFiles) -> None:
     report = look(bank, now=NOW + timedelta(days=80, hours=1))
     report.require()
     [warning] = report.warnings
@@ -303,7 +303,7 @@ def test_a_certificate_of_someone_else(bank: PartyFiles) -> None:
     assert "belongs to 'bank', but this party is 'shop'" in problem(bank, "shop")
 
 
-def test_a_certificate_through_one_between(tmp_path: Path, bank: PartyFiles) -> None:
+def test_a_certificate_of_an_intermediate_authority(tmp_path: Path, bank: PartyFiles) -> None:
     """A company's own authority often signs through another; its file holds both."""
     root_key, root = signed("root", None)
     middle_key, middle = signed("middle", (root_key, root))

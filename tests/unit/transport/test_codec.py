@@ -1,4 +1,4 @@
-"""Every message survives the way to bytes and back; nothing else gets through."""
+"""Every message survives encoding and decoding; anything else is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIELDS = {
 
 
 def values(field: FieldDescriptor) -> st.SearchStrategy[object]:
-    """What a field of the .proto can hold."""
+    """The values that a field of a .proto file can have."""
     by_type: dict[int, st.SearchStrategy[object]] = {
         FieldDescriptor.TYPE_UINT32: st.integers(0, 2**32 - 1),
         FieldDescriptor.TYPE_UINT64: st.integers(0, 2**64 - 1),
@@ -64,12 +64,12 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of([instances(kind) for kind in ge
 
 
 @given(MESSAGES)
-def test_a_message_comes_back_as_it_was(message: Message) -> None:
+def test_a_message_survives_encoding_and_decoding(message: Message) -> None:
     assert codec.decode(codec.encode(message)) == message
 
 
 @given(MESSAGES)
-def test_what_goes_out_is_what_the_generated_code_would_send(message: Message) -> None:
+def test_encoding_equals_the_generated_code(message: Message) -> None:
     assert codec.encode(message) == codec.encode_generated(message)
 
 
@@ -95,7 +95,7 @@ CONTENTS = st.lists(
 
 
 @given(st.sampled_from([11, 22, 23, 25, 33]), CONTENTS)
-def test_what_comes_in_is_what_the_generated_code_would_find(entry: int, content: bytes) -> None:
+def test_decoding_equals_the_generated_code(entry: int, content: bytes) -> None:
     def found(decode: Callable[[bytes], Message]) -> Message | str:
         try:
             return decode(field(entry, content))
@@ -128,7 +128,7 @@ REQUESTS = st.builds(PredictionRequest, st.binary(max_size=200), st.none() | st.
 
 
 @given(REQUESTS)
-def test_a_request_comes_back_as_it_was(request: PredictionRequest) -> None:
+def test_a_request_survives_encoding_and_decoding(request: PredictionRequest) -> None:
     encoded = codec.encode_serving(request)
     assert codec.decode_serving(PredictionRequest, encoded) == request
     assert codec.decode_serving_generated(PredictionRequest, encoded) == request
@@ -151,7 +151,7 @@ REQUESTED = st.lists(
 
 
 @given(REQUESTED)
-def test_a_request_that_comes_in_is_what_the_generated_code_would_find(content: bytes) -> None:
+def test_decoding_a_request_equals_the_generated_code(content: bytes) -> None:
     def found(
         decode: Callable[[type[PredictionRequest], bytes], PredictionRequest],
     ) -> PredictionRequest | str:
@@ -171,8 +171,8 @@ def test_the_limit_holds_for_requests() -> None:
 
 
 @given(MESSAGES)
-def test_no_message_is_empty_on_the_line(message: Message) -> None:
-    """The empty message ends a channel there."""
+def test_no_encoded_message_is_empty(message: Message) -> None:
+    """An empty gRPC message closes a channel."""
     assert codec.encode(message)
 
 
@@ -186,7 +186,7 @@ def test_any_bytes_are_a_message_or_a_violation(data: bytes) -> None:
 
 
 @given(MESSAGES, st.data())
-def test_a_message_cut_short_is_another_message_or_a_violation(
+def test_a_truncated_message_is_another_message_or_a_violation(
     message: Message, data: st.DataObject
 ) -> None:
     encoded = codec.encode(message)
@@ -208,12 +208,12 @@ def test_a_message_cut_short_is_another_message_or_a_violation(
         (bytes((0xFA, 0x07, 0x00)), "same release"),
     ],
 )
-def test_what_is_no_message_is_named(data: bytes, says: str) -> None:
+def test_errors_of_malformed_messages(data: bytes, says: str) -> None:
     with pytest.raises(ProtocolViolation, match=says):
         codec.decode(data)
 
 
-def test_the_limit_holds_both_ways() -> None:
+def test_the_size_limit_holds_in_both_directions() -> None:
     fits = SetChunk(Step.SECOND_ROUND, 1, b"x" * (MAX_MESSAGE_BYTES - 32))
     assert codec.decode(codec.encode(fits)) == fits
     with pytest.raises(ValueError, match="limit"):
@@ -222,5 +222,5 @@ def test_the_limit_holds_both_ways() -> None:
         codec.decode(b"\0" * (MAX_MESSAGE_BYTES + 1))
 
 
-def test_the_method_is_that_of_the_proto() -> None:
+def test_the_method_names_are_those_of_the_proto_files() -> None:
     assert codec.METHOD == "/florist.Florist/Converse"
