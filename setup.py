@@ -5,6 +5,7 @@ Everything else about the package is in pyproject.toml.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -14,6 +15,11 @@ from setuptools.command.build_ext import build_ext
 FOLDERS = ("protos", "common", "active_party", "passive_party", "experiments", "api", "cli")
 #: Packages with C sources in a folder `native`; each is compiled into a module `_native`.
 WITH_KERNELS = ("common/groups", "common/training")
+#: The kernels parse data from the peer, so a memory error must not become code execution: stack
+#: canaries, checked string functions, and no memory that is both writable and executable.
+HARDENED_CODE = ("-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2")
+#: Full RELRO (read-only relocations, resolved at load time). Options of the ELF linkers only.
+HARDENED_LINK = ("-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack")
 
 
 def packages() -> list[str]:
@@ -31,14 +37,17 @@ def native_kernels(package: str) -> Extension:
     return Extension(
         f"florist.{package.replace('/', '.')}._native",
         sources=sorted(str(path) for path in sources.glob("*.c")),
-        depends=sorted(str(path) for path in sources.glob("*.h")),
+        # setup.py, so that kernels are compiled again when the options change.
+        depends=["setup.py", *sorted(str(path) for path in sources.glob("*.h"))],
         extra_compile_args=[
             "-O3",
             "-fno-strict-aliasing",
             "-fvisibility=hidden",
             "-Wall",
             "-Wextra",
+            *HARDENED_CODE,
         ],
+        extra_link_args=[*HARDENED_LINK] if sys.platform == "linux" else [],
         optional=True,
     )
 

@@ -1,6 +1,7 @@
 """An HTTP service that gives the passive party's own applications predictions.
 
-By default it listens on this machine only. Requests for predictions need a bearer token.
+By default it listens on this machine only. Predictions and the names of the columns need a bearer
+token.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from typing import TYPE_CHECKING, NoReturn, TypeGuard
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ConfigurationError, FloristError, TransportError
+from florist.common.core.host_header import allowed_hosts, is_allowed_host
 from florist.common.observability.service_watch import UNWATCHED
 from florist.common.serving.private_files import private_file
 from florist.common.settings.addresses import split_address
@@ -31,6 +36,7 @@ from florist.common.training.devices import set_threads
 from florist.common.transport.grpc_prediction_client import PeerBusy
 from florist.passive_party.http_connection import TimedConnection
 from florist.passive_party.openapi import ApiSchema, describe, page
+from florist.passive_party.readiness import CachedReadiness
 from florist.passive_party.row_encoder import BadRow
 from florist.passive_party.serving import PredictionClient
 
@@ -42,7 +48,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from florist.common.core.clock import Clock
     from florist.common.observability.service_watch import ServiceWatch
     from florist.common.settings.party_config import PartyConfig
     from florist.common.settings.serving import Http
@@ -53,6 +61,8 @@ log = logging.getLogger("florist.serving")
 _BODY_TIMEOUT = 30.0
 #: The maximum number of concurrent requests; uvicorn refuses more with status 503.
 _MAX_CONCURRENT = 256
+#: For responses that depend on the token.
+_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class PredictionApi:
@@ -64,17 +74,22 @@ class PredictionApi:
         settings: Http,
         token: str,
         watch: ServiceWatch = UNWATCHED,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
+        self._readiness = CachedReadiness(client.is_ready, clock)
         self._watch = watch
         self._settings = settings
         self._token = token.encode()
         self._schema = ApiSchema(
-            None if client.by_id else client.columns, settings.max_rows, client.classes
+            by_id=client.by_id,
+            columns=None if client.by_id else client.columns,
+            max_rows=settings.max_rows,
+            classes=client.classes,
         )
 
-    def app(self) -> Starlette:
-        """Return the ASGI application."""
+    def app(self, hosts: frozenset[str] | None) -> Starlette:
+        """Return the ASGI application; it refuses requests to other hosts (None: any)."""
         return Starlette(
             routes=[
                 Route("/", self.page),
@@ -83,17 +98,18 @@ class PredictionApi:
                 Route("/ready", self.ready),
                 Route("/predict", self.predict, methods=["POST"]),
             ],
+            middleware=[Middleware(_HostCheck, hosts=hosts)],
             exception_handlers={HTTPException: _refuse, Exception: _internal_error},
         )
 
     async def page(self, request: Request) -> Response:
-        """Return the documentation page."""
-        return HTMLResponse(page(self._schema, request.url.netloc))
+        """Return the documentation page; it names the columns only to senders of the token."""
+        schema = self._visible_schema(request)
+        return HTMLResponse(page(schema, request.url.netloc), headers=_NO_STORE)
 
     async def openapi(self, request: Request) -> Response:
-        """Return the OpenAPI description."""
-        del request
-        return JSONResponse(describe(self._schema))
+        """Return the OpenAPI description; it names the columns only to senders of the token."""
+        return JSONResponse(describe(self._visible_schema(request)), headers=_NO_STORE)
 
     async def health(self, request: Request) -> Response:
         """Report that this service is running."""
@@ -103,15 +119,26 @@ class PredictionApi:
     async def ready(self, request: Request) -> Response:
         """Report whether the peer is serving predictions."""
         del request
-        if await run_in_threadpool(self._client.is_ready):
+        if await self._readiness.is_ready():
             return JSONResponse({"status": "ok"})
         raise HTTPException(503, "the other party is not serving predictions")
 
     async def predict(self, request: Request) -> Response:
         """Return the predictions for the rows or IDs in the body."""
         self._check_token(request)
-        entries = self._parse(await self._body(request))
-        return JSONResponse({"probabilities": await run_in_threadpool(self._predict, entries)})
+        body = await self._body(request)
+        return JSONResponse({"probabilities": await run_in_threadpool(self._answer, body)})
+
+    def _answer(self, body: bytes) -> list[float] | list[list[float]]:
+        """Parse the body and predict; in a thread, because both take a while for a large body."""
+        return self._predict(self._parse(body))
+
+    def _visible_schema(self, request: Request) -> ApiSchema:
+        """Return what the sender of the request may see; a wrong token is refused."""
+        if "authorization" not in request.headers:
+            return self._schema.without_columns()
+        self._check_token(request)
+        return self._schema
 
     def _check_token(self, request: Request) -> None:
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -142,7 +169,9 @@ class PredictionApi:
     def _parse(self, body: bytes) -> list[object]:
         """Return the rows or IDs in the body; not checked yet."""
         try:
-            content: object = json.loads(body, parse_constant=_refuse_constant)
+            content: object = json.loads(
+                body, parse_constant=_refuse_constant, object_hook=_let_others_run
+            )
         except (ValueError, RecursionError):
             raise HTTPException(400, "the body is not valid JSON") from None
         key = self._schema.key
@@ -200,6 +229,34 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
+def _let_others_run(row: dict[str, object]) -> dict[str, object]:
+    """Return the row as it is.
+
+    The parser is C code that never releases the interpreter's lock. Calling Python for each row
+    lets other threads, such as the one of the event loop, run in between.
+    """
+    return row
+
+
+class _HostCheck:
+    """ASGI middleware that answers only requests to the host names of this service."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not is_allowed_host(_host(scope), self._hosts):
+            refusal = JSONResponse({"error": "wrong host name"}, 421)
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _host(scope: Scope) -> str:
+    return Headers(scope=scope).get("host", "")
+
+
 async def _refuse(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, HTTPException)
@@ -219,6 +276,7 @@ def http_service(
     token: str,
     drain: float,
     watch: ServiceWatch = UNWATCHED,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[str]:
     """Serve in the background; yields `host:port`. On exit, open requests can finish.
 
@@ -226,8 +284,9 @@ def http_service(
         ConfigurationError: the address is not available.
     """
     listening = _listen(settings.address)
+    host, port = listening.getsockname()[:2]
     config = uvicorn.Config(
-        PredictionApi(client, settings, token, watch).app(),
+        PredictionApi(client, settings, token, watch, clock).app(allowed_hosts(host)),
         http=TimedConnection,
         log_config=None,
         access_log=False,
@@ -242,7 +301,6 @@ def http_service(
     thread = Thread(target=server.run, args=([listening],), name="florist-http", daemon=True)
     thread.start()
     try:
-        host, port = listening.getsockname()[:2]
         yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     finally:
         server.should_exit = True

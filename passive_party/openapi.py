@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from florist.common.core.release import RELEASE
@@ -23,6 +23,7 @@ ERRORS = {
     408: "The body did not arrive in time.",
     413: "The body is too long.",
     415: "The content type is not application/json.",
+    421: "The Host header does not name this machine.",
     422: "A row or ID cannot be predicted; `error` gives the reason.",
     429: "A limit of the other party is reached; Retry-After gives the seconds to wait.",
     502: "The other party refused the request, or its reply is invalid.",
@@ -34,7 +35,9 @@ ERRORS = {
 class ApiSchema:
     """The shape of requests and responses."""
 
-    #: The columns of a row; None if predictions are requested by ID.
+    #: Whether predictions are requested by ID instead of by row.
+    by_id: bool
+    #: The columns of a row; None if they are not shown.
     columns: FeatureColumns | None
     max_rows: int
     #: The number of probabilities per row.
@@ -43,7 +46,11 @@ class ApiSchema:
     @property
     def key(self) -> str:
         """The key of the rows or IDs in the body."""
-        return "ids" if self.columns is None else "rows"
+        return "ids" if self.by_id else "rows"
+
+    def without_columns(self) -> ApiSchema:
+        """Return the schema for readers without the token, who must not see the column names."""
+        return replace(self, columns=None)
 
 
 def describe(schema: ApiSchema) -> OpenApi:
@@ -60,9 +67,9 @@ def describe(schema: ApiSchema) -> OpenApi:
         },
         "paths": {
             "/predict": {"post": _predict(schema, errors)},
-            "/health": {"get": _status("health", "Whether this service is running", {})},
+            "/health": {"get": _status("health", "Whether this service is running", errors, "421")},
             "/ready": {
-                "get": _status("ready", "Whether predictions are available", {"503": errors["503"]})
+                "get": _status("ready", "Whether predictions are available", errors, "421", "503")
             },
         },
         "components": {
@@ -87,7 +94,7 @@ def _predict(schema: ApiSchema, errors: OpenApi) -> OpenApi:
     }
 
 
-def _status(name: str, summary: str, errors: OpenApi) -> OpenApi:
+def _status(name: str, summary: str, errors: OpenApi, *possible: str) -> OpenApi:
     body: OpenApi = {
         "type": "object",
         "required": ["status"],
@@ -96,7 +103,7 @@ def _status(name: str, summary: str, errors: OpenApi) -> OpenApi:
     return {
         "operationId": name,
         "summary": summary,
-        "responses": {"200": _response("Yes", body), **errors},
+        "responses": {"200": _response("Yes", body), **{code: errors[code] for code in possible}},
     }
 
 
@@ -125,7 +132,7 @@ def _schemas(schema: ApiSchema) -> OpenApi:
                     "type": "array",
                     "minItems": 1,
                     "maxItems": schema.max_rows,
-                    "items": _entry(schema.columns),
+                    "items": _entry(schema),
                 }
             },
         },
@@ -142,9 +149,16 @@ def _schemas(schema: ApiSchema) -> OpenApi:
     }
 
 
-def _entry(columns: FeatureColumns | None) -> OpenApi:
-    if columns is None:
+def _entry(schema: ApiSchema) -> OpenApi:
+    if schema.by_id:
         return {"type": "string", "description": "An ID in this party's aligned table"}
+    if schema.columns is None:
+        return {
+            "type": "object",
+            "description": "A value for each column. Requests for this description that send the "
+            "token see the columns.",
+        }
+    columns = schema.columns
     number = {"type": ["number", "null"], "description": "A number; null if missing"}
     category = {
         "type": ["string", "integer", "null"],
@@ -165,7 +179,7 @@ def _entry(columns: FeatureColumns | None) -> OpenApi:
 
 def page(schema: ApiSchema, address: str) -> str:
     """Return the documentation page: a single HTML file without external resources."""
-    example = {schema.key: [_example(schema.columns)]}
+    example = {schema.key: [_example(schema)]}
     call = (
         f"curl http://{address}/predict \\\n"
         '  -H "Authorization: Bearer $(cat TOKEN-FILE)" \\\n'
@@ -190,13 +204,23 @@ def page(schema: ApiSchema, address: str) -> str:
         kinds += [(name, "text or integer, or null") for name in schema.columns.categorical]
         table = web.figures_table(("column", "value"), kinds)
         sections.append(web.titled_section("Columns of a row", table))
+    elif not schema.by_id:
+        how = web.tag(
+            "pre",
+            f'curl http://{address}/openapi.json -H "Authorization: Bearer $(cat TOKEN-FILE)"',
+        )
+        note = web.tag("p", "Only requests with the token see the columns:")
+        sections.append(web.titled_section("Columns of a row", web.tag("div", note, how)))
     more = web.tag("p", "OpenAPI description: ", web.tag("a", "openapi.json", href="openapi.json"))
     return web.page("FLORIST predictions", web.tag("h1", "FLORIST predictions"), more, *sections)
 
 
-def _example(columns: FeatureColumns | None) -> object:
-    if columns is None:
+def _example(schema: ApiSchema) -> object:
+    if schema.by_id:
         return "ID"
+    if schema.columns is None:
+        return {"COLUMN": 0}
+    columns = schema.columns
     return {
         **dict.fromkeys(columns.numeric, 0),
         **dict.fromkeys(columns.categorical, "text"),

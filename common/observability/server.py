@@ -6,7 +6,6 @@ oldest is closed, so that a client that hangs does not block others.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.host_header import allowed_hosts, is_allowed_host
 from florist.common.observability.metrics import Metrics
 from florist.common.observability.status_json import status_json
 from florist.common.observability.status_page import SCRIPT, page, style
@@ -79,18 +79,11 @@ class StatusServer(ThreadingHTTPServer):
                 f"observability.address: cannot listen at {address}: {error.strerror or error}; "
                 "name an address of this machine and a free port, or null for no status page"
             ) from None
+        self._hosts = allowed_hosts(str(self.server_address[0]))
 
-    @property
-    def hosts(self) -> set[str] | None:
-        """The host names that requests may use; None for any.
-
-        On a loopback address this keeps a web page whose host name was made to point at this
-        machine from reading the status.
-        """
-        host = str(self.server_address[0])
-        if not ipaddress.ip_address(host).is_loopback:
-            return None
-        return {host, "localhost", "127.0.0.1", "::1"}
+    def is_for_us(self, host: str) -> bool:
+        """Return whether a request with this Host header is answered."""
+        return is_allowed_host(host, self._hosts)
 
     def answer(self, path: str, accept: str) -> Answer:
         """Return the reply to a request for `path`."""
@@ -162,18 +155,10 @@ class _Handler(BaseHTTPRequestHandler):
     error_content_type = _TEXT
 
     def do_GET(self) -> None:
-        if not self._is_for_us():
+        if not self.server.is_for_us(self.headers.get("Host", "")):
             self._send(Answer(b"wrong host name\n", code=_MISDIRECTED))
             return
         self._send(self.server.answer(urlsplit(self.path).path, self.headers.get("Accept", "")))
-
-    def _is_for_us(self) -> bool:
-        hosts = self.server.hosts
-        try:
-            asked = urlsplit(f"//{self.headers.get('Host', '')}").hostname
-        except ValueError:
-            return False
-        return hosts is None or asked is None or asked in hosts
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.code)

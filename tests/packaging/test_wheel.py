@@ -9,10 +9,13 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.support.elf import missing_protections
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +143,11 @@ def test_wheel_with_kernels_installs_without_a_compiler(tmp_path: Path) -> None:
         pytest.skip("needs a C compiler to build the kernels")
     wheel = build_wheel(tmp_path, {})
     assert re.search(r"-cp3\d+-cp3\d+-\w*linux_\w+\.whl$", wheel.name)
+    with zipfile.ZipFile(wheel) as content:
+        kernels = [name for name in content.namelist() if name.endswith(".so")]
+        assert len(kernels) == 2
+        for kernel in kernels:
+            assert missing_protections(Path(content.extract(kernel, tmp_path / "kernels"))) == []
     assert check(install(wheel, tmp_path)) in {"ifma", "avx2", "cryptography"}
 
 

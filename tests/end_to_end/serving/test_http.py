@@ -6,6 +6,8 @@ import http.client
 import json
 import math
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,15 +20,20 @@ from hypothesis import HealthCheck
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.serving import Http
+from florist.passive_party import readiness
 from florist.passive_party.http_service import http_service
+from florist.passive_party.serving import PredictionClient
+from tests.support.clocks import FakeClock
 from tests.support.links import free_address
 from tests.support.serving import client_of, halves, service, table_of, whole_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from florist.common.core.clock import Clock
     from florist.common.transport.grpc_prediction_server import PredictionServer
     from tests.support.parties import Workspace
 
@@ -68,13 +75,16 @@ class Api:
 
 @contextmanager
 def api_of(
-    workspace: Workspace, limits: dict[str, int] | None = None, **http_settings: object
+    workspace: Workspace,
+    limits: dict[str, int] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    **http_settings: object,
 ) -> Iterator[Api]:
     settings = Http.model_validate({"address": free_address(), **http_settings})
     with (
         service(workspace, limits=limits or {}) as peer,
         client_of(workspace, peer.address, answer_timeout=5.0) as client,
-        http_service(client, settings, TOKEN, drain=5.0) as address,
+        http_service(client, settings, TOKEN, drain=5.0, clock=clock) as address,
     ):
         yield Api(address, peer)
 
@@ -111,6 +121,76 @@ def test_health_readiness_and_documentation(api: Api) -> None:
     assert "curl" in page
     assert "<script" not in page
     assert TOKEN not in page
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/"])
+def test_column_names_are_shown_only_with_the_token(plain: Workspace, api: Api, path: str) -> None:
+    columns = table_of(plain, "passive").features
+    names = [*columns.numeric, *columns.categorical]
+    status, headers, with_token = api.ask(path=path, method="GET")
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    assert all(name in str(with_token) for name in names)
+    status, _, without = api.ask(path=path, method="GET", Authorization="")
+    assert status == 200
+    assert "token" in str(without)
+    assert not any(name in str(without) for name in names)
+    assert api.ask(path=path, method="GET", Authorization="Bearer wrong")[0] == 401
+
+
+def test_other_host_names_are_refused(api: Api) -> None:
+    port = api.address.rpartition(":")[2]
+    for good in (api.address, f"localhost:{port}", "localhost"):
+        assert api.ask(path="/health", method="GET", Host=good)[0] == 200
+    for bad in ("evil.example", f"evil.example:{port}", "localhost.evil.example"):
+        for path in ("/", "/openapi.json", "/health", "/ready", "/else"):
+            status, _, answer = api.ask(path=path, method="GET", Host=bad)
+            assert (status, answer) == (421, {"error": "wrong host name"})
+        assert api.ask({"rows": []}, Host=bad)[0] == 421
+
+
+def test_readiness_is_cached(plain: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    probes = []
+
+    def probe(client: PredictionClient) -> bool:
+        del client
+        probes.append(1)
+        return len(probes) != 2
+
+    monkeypatch.setattr(PredictionClient, "is_ready", probe)
+    clock = FakeClock()
+    with api_of(plain, clock=clock) as api:
+
+        def statuses() -> set[int]:
+            return {api.ask(path="/ready", method="GET")[0] for _ in range(5)}
+
+        assert (statuses(), len(probes)) == ({200}, 1)
+        clock.advance(readiness.LIFETIME)
+        assert (statuses(), len(probes)) == ({503}, 2)
+        clock.advance(readiness.LIFETIME / 2)
+        assert (statuses(), len(probes)) == ({503}, 2)
+        clock.advance(readiness.LIFETIME / 2)
+        assert (statuses(), len(probes)) == ({200}, 3)
+
+
+def test_parsing_a_body_does_not_block_other_requests(
+    plain: Workspace, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, started, go = json.loads, threading.Event(), threading.Event()
+
+    def slow(text: str | bytes, **options: Any) -> object:  # noqa: ANN401 - as of json.loads
+        if isinstance(text, bytes) and b'"rows"' in text:
+            started.set()
+            assert go.wait(20), "the event loop was blocked"
+        return parse(text, **options)
+
+    body = {"rows": rows_of(plain, 1)}
+    monkeypatch.setattr(json, "loads", slow)
+    with ThreadPoolExecutor(1) as other:
+        predicting = other.submit(api.ask, body)
+        assert started.wait(20)
+        assert api.ask(path="/health", method="GET")[0] == 200
+        go.set()
+        assert predicting.result(timeout=30)[0] == 200
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", "Bearer é"])
@@ -233,7 +313,9 @@ def test_the_service_conforms_to_its_openapi_description(
         case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20)
 
     with api_of(plain, max_rows=2) as api:
-        schema = schemathesis.openapi.from_url(f"http://{api.address}/openapi.json")
+        schema = schemathesis.openapi.from_url(
+            f"http://{api.address}/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}
+        )
         for found in schema.get_all_operations():
             assert isinstance(found, Ok)
             operation = found.ok()
