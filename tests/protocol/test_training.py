@@ -505,22 +505,22 @@ def on_block(
 def test_a_bad_block_is_reported_and_ends_the_run(
     bad: str, kind: type[Block], step: int, start: int
 ) -> None:
-    change, says = BAD_BLOCKS[bad]
+    change, message = BAD_BLOCKS[bad]
     tamper = on_block(kind, change, step, start)
     outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock)
     assert isinstance(outcome, ProtocolViolation)
-    assert says in str(outcome)
+    assert message in str(outcome)
 
 
 @pytest.mark.parametrize("bad", BAD_SUMMARIES)
 def test_a_bad_summary_is_reported_and_ends_the_run(bad: str) -> None:
-    change, says = BAD_SUMMARIES[bad]
+    change, message = BAD_SUMMARIES[bad]
     outcome = outcome_of_honest_party(
         lambda m: change(m) if isinstance(m, EpochSummary) and m.epoch == 0 else [m],
         bad_is_active=True,
     )
     assert isinstance(outcome, ProtocolViolation)
-    assert says in str(outcome)
+    assert message in str(outcome)
 
 
 @pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
