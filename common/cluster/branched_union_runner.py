@@ -31,7 +31,7 @@ from florist.common.core.errors import (
     TransportError,
 )
 from florist.common.psu import partitions
-from florist.common.psu.hashed_ids import random_ids
+from florist.common.psu.hashed_ids import DummyIds
 from florist.common.psu.journal import Journal
 from florist.common.psu.partitions import blocks_dealt
 from florist.common.psu.ranks import RANK_BYTES, RANKS, StoredRanks
@@ -146,7 +146,8 @@ class _HeadAttempt:
             addresses, rendezvous = agree_on_rendezvous(
                 channel, self._addresses(), len(self.branches)
             )
-            sending = None if joint.has_ids else self.threads.submit(self._send_ids)
+            dummies = DummyIds(union_secrets.own.dummy_key, task.config.alignment.dummies)
+            sending = None if joint.has_ids else self.threads.submit(self._send_ids, dummies)
             results = self._run_branches(addresses, rendezvous, sending)
         except BaseException:
             self._stop()
@@ -195,8 +196,8 @@ class _HeadAttempt:
 
         self._each(begin)
 
-    def _send_ids(self) -> None:
-        """Send each block of our IDs, dummies included, to its branch."""
+    def _send_ids(self, dummies: DummyIds) -> None:
+        """Send each block of our IDs and dummies to its branch."""
         task = self.task
         in_progress: list[Future[int] | None] = [None] * len(self.branches)
         with task.progress.step(f"hashing our IDs ({task.table})") as step:
@@ -206,7 +207,7 @@ class _HeadAttempt:
                 if (previous := in_progress[number]) is not None:
                     step.advance(previous.result())
 
-            blocks = blocks_of_ids(task.ids, task.config.alignment.dummies)
+            blocks = blocks_of_ids(task.ids, dummies)
             dealt = blocks_dealt(task.size, len(self.branches))
             for (number, rows), ids in zip(dealt, blocks, strict=True):
                 assert len(ids) == rows
@@ -353,17 +354,16 @@ class _RankReader:
         return taken
 
 
-def blocks_of_ids(ids: Ids, dummies: int) -> Iterator[IdColumn]:
+def blocks_of_ids(ids: Ids, dummies: DummyIds) -> Iterator[IdColumn]:
     """Yield our IDs, then our dummies, in full blocks: nothing shows where the IDs end."""
-    rows = partitions.BLOCK_ROWS
+    rows, used = partitions.BLOCK_ROWS, 0
     for batch in ids.batches(rows):
         block = batch
-        if missing := min(rows - len(batch), dummies):
-            block = IdColumn.joined([batch, random_ids(missing)])
-            dummies -= missing
+        if missing := min(rows - len(batch), dummies.count - used):
+            block = IdColumn.joined([batch, dummies.rows(used, missing)])
+            used += missing
         yield block
-    for start in range(0, dummies, rows):
-        yield random_ids(min(rows, dummies - start))
+    yield from dummies.batches(rows, start=used)
 
 
 def _folder(folder: Path, table: TableName, branch: int) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from florist.common.storage.id_column import IdColumn
 
@@ -21,26 +24,47 @@ if TYPE_CHECKING:
 #: IDs that are hashed between two progress reports.
 BATCH = 16_384
 
-#: A dummy is a random string of this many bytes, which equals no real ID.
+#: A dummy is a pseudorandom string of this many bytes, which equals no real ID.
 DUMMY_BYTES = 32
+
+_CIPHER_BLOCK_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DummyIds:
+    """The dummy IDs of a party in one union: always the same ones under the same key.
+
+    They are the key stream of AES-256 in counter mode, which looks random without the key. All are
+    distinct, because a cipher maps no two counters to the same block.
+    """
+
+    key: bytes = field(repr=False)
+    count: int = field(repr=False)
+
+    def rows(self, start: int, count: int) -> IdColumn:
+        """Return `count` dummies from number `start` on."""
+        blocks_each = DUMMY_BYTES // _CIPHER_BLOCK_BYTES
+        counter = (start * blocks_each).to_bytes(_CIPHER_BLOCK_BYTES)
+        stream = Cipher(AES256(self.key), CTR(counter)).encryptor()
+        data = np.frombuffer(stream.update(bytes(count * DUMMY_BYTES)), dtype=np.uint8)
+        return IdColumn(data, np.arange(count + 1, dtype=np.int64) * DUMMY_BYTES)
+
+    def batches(self, rows: int, start: int = 0) -> Iterator[IdColumn]:
+        """Yield the dummies from number `start` on, `rows` at a time."""
+        for first in range(start, self.count, rows):
+            yield self.rows(first, min(rows, self.count - first))
 
 
 def hashed_with_dummies(
-    executor: Executor, ids: Ids, dummies: int, progress: StepProgress
+    executor: Executor, ids: Ids, dummies: DummyIds, progress: StepProgress
 ) -> Iterator[Elements]:
-    """Yield one element per ID in row order, then `dummies` random ones, in batches.
+    """Yield one element per ID in row order, then one per dummy, in batches.
 
-    Dummies pad the set sizes that the peer learns (section 3.3 of the paper). They go through every
-    step as IDs do; afterwards their UIDs belong to nobody.
+    Dummies hide the size of the party's own set (section 3.3 of the paper), not that of the
+    intersection, because they match nothing. They go through every step as IDs do; afterwards their
+    UIDs belong to nobody.
     """
-    progress.expect(len(ids) + dummies)
-    random = (random_ids(min(BATCH, dummies - start)) for start in range(0, dummies, BATCH))
-    for elements in executor.hashed(chain(ids.batches(BATCH), random)):
+    progress.expect(len(ids) + dummies.count)
+    for elements in executor.hashed(chain(ids.batches(BATCH), dummies.batches(BATCH))):
         yield elements
         progress.advance(len(elements))
-
-
-def random_ids(count: int) -> IdColumn:
-    """Return `count` strings of 256 random bits from the operating system."""
-    data = np.frombuffer(secrets.token_bytes(count * DUMMY_BYTES), dtype=np.uint8)
-    return IdColumn(data, np.arange(count + 1, dtype=np.int64) * DUMMY_BYTES)

@@ -50,7 +50,7 @@ class _JournalFile(BaseModel):
     #: Identifies the two parties and tables, as we see them.
     identity: Hex
     token: Hex
-    #: Our exponents, encrypted under a key that only the peer has.
+    #: Our secrets, encrypted under a key that only the peer has.
     sealed: Hex
     peer_size: int = Field(ge=0)
     starts: int = Field(ge=1)
@@ -82,7 +82,7 @@ class Journal:
 
     @property
     def sealed(self) -> bytes:
-        """Our exponents, encrypted under a key that only the peer has."""
+        """Our secrets, encrypted under a key that only the peer has."""
         return bytes.fromhex(self._now.sealed)
 
     @property

@@ -1,9 +1,9 @@
-"""Keeps secret exponents across a crash without ever writing them to disk in the clear.
+"""Keeps a union's secrets across a crash without ever writing them to disk in the clear.
 
-A party encrypts its exponents under a random key and stores the ciphertext; the key is only in the
-peer's memory. So neither the disk alone nor the peer alone reveals them. A party that restarts asks
-its peer, which is still running, for the key. If both have stopped, the exponents are lost, and the
-union starts over.
+A party encrypts its exponents and the key of its dummy IDs under a random key and stores the
+ciphertext; the random key is only in the peer's memory. So neither the disk alone nor the peer
+alone reveals them. A party that restarts asks its peer, which is still running, for the key. If
+both have stopped, the secrets are lost, and the union starts over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from florist.common.groups.group import Exponent
-from florist.common.psu.keys import Keys
+from florist.common.psu.keys import Keys, OwnSecrets
 
 if TYPE_CHECKING:
     from florist.common.session.alignment_result import TableName
@@ -27,17 +27,24 @@ KEY_BYTES = 32
 
 _NONCE_BYTES = 12
 
+#: Authenticated with the token; secrets that were sealed in another format cannot be unsealed.
+_FORMAT = b"florist/sealed-keys/2"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class UnionSecrets:
     """The secrets of one union, which a party keeps in memory only."""
 
     token: bytes
-    keys: Keys
-    #: Decrypts our sealed exponents.
+    own: OwnSecrets
+    #: Decrypts our sealed secrets.
     own_key: bytes
     #: Decrypts the peer's; we keep it for the peer.
     peer_key: bytes
+
+    @property
+    def keys(self) -> Keys:
+        return self.own.keys
 
     def __repr__(self) -> str:
         return "UnionSecrets(…)"
@@ -58,21 +65,23 @@ def new_sealing_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def seal(keys: Keys, key: bytes, token: bytes) -> bytes:
-    """Return the exponents of the union `token`, encrypted under `key`."""
+def seal(own: OwnSecrets, key: bytes, token: bytes) -> bytes:
+    """Return the secrets of the union `token`, encrypted under `key`."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    text = json.dumps([f"{int(k):x}" for k in (keys.first, keys.second, keys.third)])
-    return nonce + ChaCha20Poly1305(key).encrypt(nonce, text.encode(), token)
+    exponents = (own.keys.first, own.keys.second, own.keys.third)
+    text = json.dumps([*(f"{int(each):x}" for each in exponents), own.dummy_key.hex()])
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, text.encode(), _FORMAT + token)
 
 
-def unseal(sealed: bytes, key: bytes, token: bytes) -> Keys | None:
-    """Return the exponents, or None if the key, the ciphertext or the token is wrong."""
+def unseal(sealed: bytes, key: bytes, token: bytes) -> OwnSecrets | None:
+    """Return the secrets, or None if the key, the ciphertext, the token or the format is wrong."""
     if len(key) != KEY_BYTES or len(sealed) < _NONCE_BYTES:
         return None
     nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
-        numbers = json.loads(ChaCha20Poly1305(key).decrypt(nonce, text, token))
+        plain = ChaCha20Poly1305(key).decrypt(nonce, text, _FORMAT + token)
     except InvalidTag:
         return None
-    first, second, third = (Exponent(int(number, 16)) for number in numbers)
-    return Keys(first, second, third)
+    *exponents, dummy_key = json.loads(plain)
+    keys = Keys(*(Exponent(int(each, 16)) for each in exponents))
+    return OwnSecrets(keys, bytes.fromhex(dummy_key))

@@ -8,7 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Protocol
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.psu.keys import Keys
+from florist.common.psu.keys import OwnSecrets
 from florist.common.psu.sealed_keys import KEY_BYTES, UnionSecrets, new_sealing_key, seal, unseal
 from florist.common.transport.messages import Step, UnionOpening, UnionTerms
 
@@ -63,7 +63,7 @@ def open_union(
 
     Args:
         channel: the channel of this union's handshake.
-        group: for fresh exponents.
+        group: for fresh secrets.
         journal: what we have stored; afterwards it belongs to the agreed union.
         earlier: the secrets that an earlier attempt left in memory.
         size: the size of our set, dummies included.
@@ -79,11 +79,11 @@ def open_union(
     channel.send(ours)
     theirs = _checked(channel.receive(UnionOpening))
 
-    keys, own_key = (known.keys, known.own_key) if known else (None, theirs.kept_key)
+    own, own_key = (known.own, known.own_key) if known else (None, theirs.kept_key)
     is_same = bool(token) and token == theirs.token and journal.peer_size == theirs.size
-    if is_same and keys is None:
-        keys = unseal(journal.sealed, own_key, token)
-    resume = is_same and keys is not None
+    if is_same and own is None:
+        own = unseal(journal.sealed, own_key, token)
+    resume = is_same and own is not None
     terms = UnionTerms(
         resume,
         secrets.token_bytes(_NONCE_BYTES),
@@ -95,14 +95,14 @@ def open_union(
     )
 
     if resume and their_terms.resume:
-        assert keys is not None
+        assert own is not None
         done = frozenset(map(Step, ours.finished)) & frozenset(map(Step, theirs.finished))
         log.info("resuming this union: %s of 5 exchanges are complete", len(done))
-        return UnionSecrets(token, keys, own_key, their_terms.sealing_key), done
+        return UnionSecrets(token, own, own_key, their_terms.sealing_key), done
     token = _new_token(terms.nonce, their_terms.nonce)
-    keys = Keys.fresh(group)
-    journal.begin(token, seal(keys, terms.sealing_key, token), theirs.size)
-    return UnionSecrets(token, keys, terms.sealing_key, their_terms.sealing_key), frozenset()
+    own = OwnSecrets.fresh(group)
+    journal.begin(token, seal(own, terms.sealing_key, token), theirs.size)
+    return UnionSecrets(token, own, terms.sealing_key, their_terms.sealing_key), frozenset()
 
 
 def _new_token(ours: bytes, theirs: bytes) -> bytes:

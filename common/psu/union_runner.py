@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from florist.common.psu.hashed_ids import hashed_with_dummies
+from florist.common.psu.hashed_ids import DummyIds, hashed_with_dummies
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.union_handshake import open_union
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from florist.common.core.progress import Progress
     from florist.common.core.stage_timer import StageTimer
     from florist.common.psu.executor import Executor
+    from florist.common.psu.keys import OwnSecrets
     from florist.common.psu.sealed_keys import SecretsInMemory
     from florist.common.psu.union_view import UnionView
     from florist.common.session.alignment_result import TableName
@@ -115,17 +116,17 @@ class LocalUnionRunner:
         return self.executor.name
 
     def run(self, task: UnionTask) -> UnionView:
-        work = self._open(task)
+        work, own = self._open(task)
         if work.journal.ids is None:
             with task.progress.step(f"hashing our IDs ({task.table})") as step:
-                dummies = task.config.alignment.dummies
+                dummies = DummyIds(own.dummy_key, task.config.alignment.dummies)
                 work.store_ids(hashed_with_dummies(self.executor, task.ids, dummies, step))
         task.timer.end("hash")
         view = task.role.run_psu(task.session, work, task.progress, task.table)
         task.timer.end("union")
         return view
 
-    def _open(self, task: UnionTask) -> UnionWork:
+    def _open(self, task: UnionTask) -> tuple[UnionWork, OwnSecrets]:
         """Agree with the peer on where to resume or start over."""
         table, group, secrets = task.table, self.executor.group, task.secrets.by_table
         storage = FolderStorage(task.folder / table)
@@ -135,7 +136,8 @@ class LocalUnionRunner:
         limit = task.config.alignment.memory_bytes
         storage.require_space(disk_needed(group.width, task.size, journal.peer_size, limit))
         memory = memory_for_sorting(limit, self.executor.memory)
-        return UnionWork(self.executor, secrets[table].keys, journal, done, memory)
+        own = secrets[table].own
+        return UnionWork(self.executor, own.keys, journal, done, memory), own
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
         """Do nothing: everything is stored on this machine."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 from florist.active_party.role import ACTIVE
 from florist.common.cluster import branch as branch_module
-from florist.common.cluster.branch_messages import FetchRows, Recall, RunUnion
+from florist.common.cluster.branch_messages import EndIds, FetchRows, Recall, RunUnion
 from florist.common.cluster.branched_union_runner import BranchedUnionRunner
 from florist.common.core.errors import (
     BranchLost,
@@ -25,25 +27,31 @@ from florist.common.core.errors import (
 from florist.common.core.progress import NoProgress
 from florist.common.data.table_ids import TableIds
 from florist.common.psu import partitions
+from florist.common.session.session import Session
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import align as align_stage
 from florist.common.stages.run_stages import run_stage
 from florist.common.storage.files import FolderStorage
-from florist.common.transport.messages import Step
+from florist.common.transport.messages import SetChunk, Step
+from florist.common.transport.recording import Direction, RecordingLink
 from florist.experiments.sample_data import ClickSample, IdSample
 from florist.passive_party.role import PASSIVE
 from tests.support.branch_cluster import ThreadCluster
 from tests.support.parties import ROLES, Workspace
+from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from florist.common.cluster.branch_messages import BranchMessage
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
+    from florist.common.session.session import SessionTimeouts
     from florist.common.settings.party_config import PartyConfig
+    from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Hello, Message
     from florist.experiments.sample_data import Sample
 
 KINDS = {"active": ACTIVE, "passive": PASSIVE}
@@ -164,6 +172,95 @@ def test_a_union_resumes_after_a_lost_branch(make_pair: Callable[..., Pair]) -> 
     assert Step.SECOND_ROUND in last.done
     assert first.token == last.token
     assert first.attempt != last.attempt
+
+
+#: The steps in which a party sends its own elements, shuffled and in row order, and those in which
+#: the peer sends them back.
+OWN_STEPS: dict[RoleName, dict[Step, Step]] = {
+    "active": {
+        Step.ACTIVE_FIRST_ROUND: Step.ACTIVE_FIRST_ROUND_BACK,
+        Step.ACTIVE_HASHING: Step.ACTIVE_HASHING_BACK,
+    },
+    "passive": {
+        Step.PASSIVE_FIRST_ROUND: Step.PASSIVE_FIRST_ROUND_BACK,
+        Step.PASSIVE_HASHING: Step.PASSIVE_HASHING_BACK,
+    },
+}
+
+
+@dataclass
+class Wire:
+    """What all branches send; replies to a party wait until `lost` is set or their link fails."""
+
+    role: RoleName
+    lost: Event = field(default_factory=Event)
+    links: list[RecordingLink] = field(default_factory=list)
+
+    def session(self, link: Link, hello: Hello, timeouts: SessionTimeouts) -> Session:
+        """Replace the sessions of branches."""
+
+        def hold(sent: Message) -> Iterable[Message]:
+            if isinstance(sent, SetChunk) and sent.step in replies:
+                while not self.lost.wait(0.05) and link.failure is None:
+                    pass
+            return [sent]
+
+        replies = OWN_STEPS[self.role].values()
+        self.links.append(RecordingLink(TamperingLink(link, hold)))
+        return Session(self.links[-1], hello, timeouts)
+
+    def sent(self, step: Step) -> list[bytes]:
+        """Return the elements sent so far in a step, sorted."""
+        return sorted(
+            row
+            for link in self.links
+            for record in link.records
+            if record.direction is Direction.SENT
+            and isinstance(record.message, SetChunk)
+            and record.message.step is step
+            for row in rows(record.message.elements)
+        )
+
+
+def rows(elements: bytes) -> list[bytes]:
+    return [elements[start : start + 32] for start in range(0, len(elements), 32)]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_dummies_stay_the_same_after_a_lost_branch(
+    make_pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch, role: RoleName
+) -> None:
+    """A branch is lost before its IDs are stored, when the peer has all of them, encrypted.
+
+    The next attempt sends the IDs again under the same exponents. Elements that changed would show
+    the peer which ones are dummies.
+    """
+    sample = IdSample(700, 450, 200)
+    pair = make_pair(sample, 2, alignment__dummies=130, timeouts__outage=60.0)
+    size = 130 + (sample.active if role == "active" else sample.passive)
+    wire = Wire(role)
+    monkeypatch.setattr(branch_module, "Session", wire.session)
+    cluster, before = pair.clusters[role], dict[Step, list[bytes]]()
+
+    def lose(number: int, request: BranchMessage) -> None:
+        if isinstance(request, Recall) and before:
+            wire.lost.set()  # the next attempt
+        if number == 1 and isinstance(request, EndIds) and not before:
+            deadline = time.monotonic() + 30
+            while any(len(wire.sent(step)) < size for step in OWN_STEPS[role]):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            before.update({step: wire.sent(step) for step in OWN_STEPS[role]})
+            wire.links.clear()
+            raise BranchLost("a branch of ours was lost")
+
+    cluster.before = lose
+    assert pair.align() == {"active": None, "passive": None}
+    start, *_, last = cluster.orders
+    assert (start.token, last.resumes, last.has_ids) == (last.token, True, False)
+    for step in OWN_STEPS[role]:
+        assert len(set(before[step])) == size
+        assert wire.sent(step) == before[step]
 
 
 def has_union(cluster: ThreadCluster) -> bool:

@@ -13,7 +13,8 @@ import pytest
 from florist.active_party.role import ACTIVE
 from florist.cli.progress_display import LineProgress
 from florist.common.psu import keys as keys_module
-from florist.common.psu.keys import Keys
+from florist.common.psu.hashed_ids import DummyIds
+from florist.common.psu.keys import OwnSecrets
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages.run_stages import run_stage
@@ -90,23 +91,25 @@ def test_json_logs_are_valid_json(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def drawn_keys(monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
-    """Record every key that is drawn."""
-    drawn: list[Keys] = []
-    fresh = Keys.fresh
+def drawn_secrets(monkeypatch: pytest.MonkeyPatch) -> list[OwnSecrets]:
+    """Record all secrets that are drawn."""
+    drawn: list[OwnSecrets] = []
+    fresh = OwnSecrets.fresh
 
-    def recorded(group: Group) -> Keys:
+    def recorded(group: Group) -> OwnSecrets:
         drawn.append(fresh(group))
         return drawn[-1]
 
-    monkeypatch.setattr(keys_module.Keys, "fresh", recorded)
+    monkeypatch.setattr(keys_module.OwnSecrets, "fresh", recorded)
     return drawn
 
 
 def test_secrets_are_neither_logged_nor_stored(
-    tmp_path: Path, drawn_keys: list[Keys], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, drawn_secrets: list[OwnSecrets], caplog: pytest.LogCaptureFixture
 ) -> None:
     workspace = Workspace.create(tmp_path / "pair")
+    for role in ROLES:
+        workspace.configure(role, {"alignment.dummies": 9})
     log = logging.getLogger("florist")
     log.propagate = True
     with caplog.at_level(logging.DEBUG), ThreadPoolExecutor(2) as both:
@@ -126,11 +129,15 @@ def test_secrets_are_neither_logged_nor_stored(
             run.result(timeout=60)
     alignments = [workspace.run_directory(role).load_alignment() for role in ROLES]
     assert [alignment.summary.shared_size for alignment in alignments] == [SMALL.shared] * 2
-    assert len(drawn_keys) == 2
+    assert len(drawn_secrets) == 2
     written = b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
-    for keys in drawn_keys:
-        for secret in map(int, (keys.first, keys.second, keys.third)):
-            shown = caplog.text + repr(alignments) + repr(keys)
+    for own in drawn_secrets:
+        shown = caplog.text + repr(alignments) + repr(own) + repr(own.keys)
+        for dummy in (own.dummy_key, *DummyIds(own.dummy_key, 9).rows(0, 9)):
+            assert dummy.hex() not in shown
+            assert dummy not in written
+            assert dummy.hex().encode() not in written
+        for secret in map(int, (own.keys.first, own.keys.second, own.keys.third)):
             assert str(secret) not in shown
             assert f"{secret:x}" not in shown
             for order in ("little", "big"):

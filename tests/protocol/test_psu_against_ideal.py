@@ -14,8 +14,8 @@ from florist.common.core.progress import NoProgress
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.hashed_ids import hashed_with_dummies, random_ids
-from florist.common.psu.keys import Keys
+from florist.common.psu.hashed_ids import DUMMY_BYTES, DummyIds, hashed_with_dummies
+from florist.common.psu.keys import Keys, OwnSecrets
 from florist.common.storage.id_column import IdColumn
 from tests.support.ideal_union import ideal_sizes, is_ideal
 from tests.support.psu import run_pair
@@ -106,13 +106,17 @@ def test_the_rounds_have_priority() -> None:
     assert sorted(ranks) == [first] * 6 + [current_priority()] * 6
 
 
+def fresh_dummies(count: int) -> DummyIds:
+    return DummyIds(OwnSecrets.fresh(X25519).dummy_key, count)
+
+
 @given(st.integers(0, 20), st.integers(0, 20))
 @settings(max_examples=10, deadline=None)
 def test_dummies_pad_the_sizes_and_match_nobody(of_active: int, of_passive: int) -> None:
     shared = [b"bob", "zoë".encode()]
     ours, theirs = [b"ann", *shared], [*shared, b"dan"]
-    padded_ours = ours + list(random_ids(of_active))
-    padded_theirs = theirs + list(random_ids(of_passive))
+    padded_ours = ours + list(fresh_dummies(of_active).rows(0, of_active))
+    padded_theirs = theirs + list(fresh_dummies(of_passive).rows(0, of_passive))
     active, passive = run_pair(X25519, padded_ours, padded_theirs).views()
     assert is_ideal(padded_ours, padded_theirs, active, passive)
     assert active.sizes == ideal_sizes(padded_ours, padded_theirs)
@@ -123,10 +127,31 @@ def test_dummies_pad_the_sizes_and_match_nobody(of_active: int, of_passive: int)
 @pytest.mark.parametrize("group", [X25519, MODP], ids=lambda group: group.name)
 def test_hashing_appends_dummies_and_keeps_row_order(group: Group) -> None:
     ids = IdColumn.from_bytes([b"ann", b"bob"])
-    elements = np.concatenate(list(hashed_with_dummies(LocalExecutor(group), ids, 3, NoProgress())))
+    dummies = fresh_dummies(3)
+    hashed = hashed_with_dummies(LocalExecutor(group), ids, dummies, NoProgress())
+    elements = np.concatenate(list(hashed))
     assert elements.shape == (5, group.width)
     assert np.array_equal(elements[:2], group.hash_ids(ids))
+    assert np.array_equal(elements[2:], group.hash_ids(dummies.rows(0, 3)))
     assert len(np.unique(elements, axis=0)) == 5
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))
+def test_dummies_depend_only_on_their_key_and_number(start: int, count: int, rows: int) -> None:
+    dummies = fresh_dummies(start + count)
+    every = list(dummies.rows(0, dummies.count))
+    assert list(dummies.rows(start, count)) == every[start:]
+    assert [each for batch in dummies.batches(rows, start) for each in batch] == every[start:]
+    assert {len(each) for each in every} <= {DUMMY_BYTES}
+    assert len(set(every)) == len(every)
+    assert not set(every) & set(fresh_dummies(dummies.count).rows(0, dummies.count))
+
+
+def test_the_numbers_of_dummies_are_not_limited_to_32_bits() -> None:
+    dummies = fresh_dummies(1 << 40)
+    (before, after) = dummies.rows((1 << 33) - 1, 2)
+    assert [before, after] == [*dummies.rows((1 << 33) - 1, 1), *dummies.rows(1 << 33, 1)]
+    assert after not in list(dummies.rows(0, 2))
 
 
 def test_fresh_secrets_give_a_different_union() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from florist.common.core.errors import ConfigurationError, FloristError, PeerLost, ProtocolViolation
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
-from florist.common.psu.keys import Keys
+from florist.common.psu.hashed_ids import DummyIds
+from florist.common.psu.keys import Keys, OwnSecrets
 from florist.common.psu.sealed_keys import (
     SecretsInMemory,
     UnionSecrets,
@@ -265,6 +268,7 @@ def test_a_union_that_cannot_be_resumed_starts_over(both: Both, lost: str) -> No
     assert both.active.secrets.token != old.token
     for name in ("first", "second", "third"):
         assert getattr(both.active.secrets.keys, name) != getattr(old.keys, name)
+    assert both.active.secrets.own.dummy_key != old.own.dummy_key
 
 
 # --- a malicious peer ---
@@ -300,7 +304,7 @@ def test_nothing_but_the_same_set_is_answered_again(both: Both, step: Step, liar
     attempt_both(both.active, both.passive).views()
     bad = both.side(liar)
     assert bad.secrets is not None
-    bad.secrets = replace(bad.secrets, keys=Keys.fresh(GROUP))  # same token, other elements
+    bad.secrets = replace(bad.secrets, own=OwnSecrets.fresh(GROUP))  # same token, other elements
     links: list[RecordingLink] = []
 
     def claims_to_lack(sent: Message) -> Iterable[Message]:
@@ -393,9 +397,9 @@ def test_inconsistent_terms_are_refused(both: Both, change: Tamper) -> None:
 
 
 def test_only_the_key_opens_sealed_secrets() -> None:
-    keys, key, token = Keys.fresh(GROUP), new_sealing_key(), b"t" * 32
-    sealed = seal(keys, key, token)
-    assert unseal(sealed, key, token) == keys
+    own, key, token = OwnSecrets.fresh(GROUP), new_sealing_key(), b"t" * 32
+    sealed = seal(own, key, token)
+    assert unseal(sealed, key, token) == own
     assert unseal(sealed, new_sealing_key(), token) is None
     assert unseal(sealed, key, b"u" * 32) is None
     assert unseal(sealed, b"", token) is None
@@ -404,7 +408,15 @@ def test_only_the_key_opens_sealed_secrets() -> None:
         changed = bytearray(sealed)
         changed[index] ^= 1
         assert unseal(bytes(changed), key, token) is None
-    assert seal(keys, key, token) != sealed
+    assert seal(own, key, token) != sealed
+
+
+def test_secrets_sealed_by_an_earlier_release_are_not_unsealed() -> None:
+    """Format 1 had no key of dummies, and the token alone was authenticated."""
+    keys, key, token, nonce = Keys.fresh(GROUP), new_sealing_key(), b"t" * 32, b"n" * 12
+    text = json.dumps([f"{int(each):x}" for each in (keys.first, keys.second, keys.third)])
+    sealed = nonce + ChaCha20Poly1305(key).encrypt(nonce, text.encode(), token)
+    assert unseal(sealed, key, token) is None
 
 
 def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
@@ -420,15 +432,19 @@ def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
                 assert raw.hex().encode() not in written
             assert str(exponent).encode() not in written
             assert f"{exponent:x}".encode() not in written
-        for key in (kept.own_key, kept.peer_key):
+        for key in (kept.own_key, kept.peer_key, kept.own.dummy_key):
             assert key not in written
             assert key.hex().encode() not in written
 
 
 def test_the_repr_of_secrets_has_none() -> None:
     memory = SecretsInMemory()
-    kept = UnionSecrets(b"t" * 32, Keys.fresh(GROUP), b"own", b"peers")
+    own = OwnSecrets(Keys.fresh(GROUP), b"dummies")
+    kept = UnionSecrets(b"t" * 32, own, b"own-key", b"peers")
     memory.by_table["train"] = kept
-    for shown in (repr(memory), repr(kept), str(kept)):
-        assert "own" not in shown
+    shown_dummies = repr(DummyIds(b"dummies", 98765))
+    for shown in (repr(memory), repr(kept), str(kept), repr(own), shown_dummies):
+        assert "own-key" not in shown
+        assert "dummies" not in shown
+        assert "98765" not in shown
         assert str(int(kept.keys.first)) not in shown

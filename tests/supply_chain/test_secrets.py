@@ -37,7 +37,7 @@ SHOWN = {
     ("UnionOpening", "token"),  # identifies a union
 }
 #: Types whose repr hides their value.
-HIDING = {"Keys", "SecretDraws", "SecretsInMemory"}
+HIDING = {"Keys", "OwnSecrets", "SecretDraws", "SecretsInMemory"}
 
 
 def data_classes() -> Iterator[type]:

@@ -31,7 +31,7 @@ from florist.common.core.errors import (
     PeerLost,
 )
 from florist.common.psu import partitions
-from florist.common.psu.hashed_ids import DUMMY_BYTES
+from florist.common.psu.hashed_ids import DUMMY_BYTES, DummyIds
 from florist.common.psu.journal import Journal
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.channel import Traffic
@@ -54,8 +54,10 @@ def test_blocks_are_full_and_do_not_show_where_dummies_begin(rows: int, dummies:
     ids = [b"%d" % number for number in range(rows)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitions, "BLOCK_ROWS", 7)
-        blocks = [list(each) for each in blocks_of_ids(IdColumn.from_bytes(ids), dummies)]
+        made = DummyIds(bytes(32), dummies)
+        blocks = [list(each) for each in blocks_of_ids(IdColumn.from_bytes(ids), made)]
     everything = [each for block in blocks for each in block]
+    assert everything[rows:] == list(made.rows(0, dummies))
     assert everything[:rows] == ids
     assert len(everything) == rows + dummies
     assert all(len(each) == DUMMY_BYTES for each in everything[rows:])
