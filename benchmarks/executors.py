@@ -23,7 +23,7 @@ import numpy as np
 from florist.common.cluster.ray_executor import RayExecutor
 from florist.common.groups import make_group
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.hashed_ids import random_ids
+from florist.common.psu.hashed_ids import DummyIds
 from florist.common.psu.set_stream import rows_per_chunk
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def measure(group_name: str, rows: int, workers: int) -> dict[str, Cost]:
     per_chunk = rows_per_chunk(group.width)
     chunks = max(1, rows // per_chunk)
     # The cost does not depend on the elements, so one chunk is repeated.
-    ids = random_ids(per_chunk)
+    ids = DummyIds(bytes(32), per_chunk).rows(0, per_chunk)
     elements = group.hash_ids(ids)
     exponent = group.random_exponent()
     unsorted = np.random.default_rng(1).integers(

@@ -21,7 +21,7 @@ from florist.common.core.priority_pool import high_priority
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.hashed_ids import random_ids
+from florist.common.psu.hashed_ids import DummyIds
 from florist.common.storage.element_sets import sorted_set
 from florist.common.storage.id_column import IdColumn
 from tests.support.ideal_union import is_ideal
@@ -74,7 +74,7 @@ def executor(request: pytest.FixtureRequest) -> Executor:
 
 
 def elements(count: int, group: Group = X25519) -> Elements:
-    return group.hash_ids(random_ids(count))
+    return group.hash_ids(DummyIds(secrets.token_bytes(32), count).rows(0, count))
 
 
 # --- results ---
