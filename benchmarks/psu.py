@@ -279,8 +279,8 @@ def run_both(commands: list[list[str]]) -> list[Usage]:
 def bare_loop(group_name: str, engine: str, exponentiations: int, limit: int) -> float:
     """Return the CPU seconds of this many exponentiations on one thread, and nothing else."""
     group = make_group(group_name, engine, threads=1)
-    count = 1 << 13 if group_name == "x25519" else 1 << 8
-    elements = group.hash_ids(DummyIds(bytes(32), count).rows(0, count))
+    rows = 1 << 13 if group_name == "x25519" else 1 << 8
+    elements = group.hash_ids(DummyIds(bytes(32), rows).rows(0, rows))
     exponent = group.random_exponent()
     rounds = max(1, min(exponentiations, limit) // len(elements))
     before = cpu_seconds()
