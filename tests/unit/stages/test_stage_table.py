@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -22,6 +24,20 @@ def test_every_stage_is_in_the_table_under_its_name() -> None:
         name: name for name in STAGES
     }
     assert ("all", *STAGES, "serve") == CHOICES
+
+
+LOAD_ALIGNMENT = """
+import sys
+import florist.active_party.role, florist.passive_party.role, florist.common.stages.run_stages
+from florist.common.stages.stage_table import STAGE_TABLE
+STAGE_TABLE["align"].load()
+print(*sorted({"torch", "matplotlib", "uvicorn", "prometheus_client"} & set(sys.modules)))
+"""
+
+
+def test_aligning_loads_neither_torch_nor_matplotlib_nor_a_web_server() -> None:
+    command = [sys.executable, "-c", LOAD_ALIGNMENT]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == ""
 
 
 @pytest.mark.parametrize(
