@@ -6,10 +6,11 @@ names, so that one table pairs them and no message needs code of its own.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as GeneratedMessage
 
 from florist.common.core.errors import ProtocolViolation
 from florist.common.transport import messages
@@ -18,13 +19,16 @@ from florist.common.transport.wire_format import field_prefix, split
 from florist.protos import evaluation_pb2, psu_pb2, serving_pb2, session_pb2, training_pb2
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from florist.common.transport.messages import Data, Message, ServingMessage
 
 S = TypeVar("S", bound="ServingMessage")
+K = TypeVar("K", bound="Message | ServingMessage")
 
 
 #: The generated class of each message, by name.
-_GENERATED: dict[str, Any] = {
+_GENERATED: dict[str, type[GeneratedMessage]] = {
     name: getattr(module, name)
     for module in (session_pb2, psu_pb2, training_pb2, evaluation_pb2, serving_pb2)
     for name in module.DESCRIPTOR.message_types_by_name
@@ -61,13 +65,13 @@ MAX_OTHER_BYTES = 128 * 1024
 _LENGTH_DELIMITED = 2  # protobuf's wire type of an embedded message
 
 
-class _BulkCodec:
+class _BulkCodec(Generic[K]):
     """The fast path for messages with bulk data in their only bytes field.
 
     The generated code handles the other fields; the data follows them.
     """
 
-    def __init__(self, kind: type[Message | ServingMessage], *, as_view: bool) -> None:
+    def __init__(self, kind: type[K], *, as_view: bool) -> None:
         """With `as_view`, the data of a decoded message is a view of its bytes, not a copy."""
         self._kind = kind
         self._generated = _GENERATED[kind.__name__]
@@ -75,23 +79,24 @@ class _BulkCodec:
         (self._data,) = (each for each in declared if each.type == each.TYPE_BYTES)
         self._as_view = as_view
 
-    def encode(self, message: Message | ServingMessage) -> tuple[bytes, Data]:
+    def encode(self, message: K) -> tuple[bytes, Data]:
         """The bytes that precede the data, and the data."""
         values = _values(message)
         data: Data = values.pop(self._data.name)
-        head: bytes = self._generated(**values).SerializeToString()
+        head = self._generated(**values).SerializeToString()
         if data:
             head += field_prefix(self._data.number, len(data))
         return head, data
 
-    def decode(self, body: memoryview) -> Any | None:  # noqa: ANN401 - a message of its kind
+    def decode(self, body: memoryview) -> K | None:
         """Decode a message; None if there is no data or it does not follow all other fields."""
         parts = split(body, self._data.number)
         if parts is None:
             return None
         head, data = parts
-        empty: Any = _message(self._kind, _parsed(self._generated, bytes(head)))
-        return replace(empty, **{self._data.name: data if self._as_view else bytes(data)})
+        values = _fields(self._kind, _parsed(self._generated, bytes(head)))
+        values[self._data.name] = data if self._as_view else bytes(data)
+        return self._kind(**values)
 
 
 _BLOCKS: tuple[type[Message], ...] = (
@@ -100,12 +105,12 @@ _BLOCKS: tuple[type[Message], ...] = (
     messages.TestEmbeddingBlock,
     messages.EvaluationEmbeddingBlock,
 )
-_BULK: dict[type[Message], _BulkCodec] = {
+_BULK: dict[type[Message], _BulkCodec[Any]] = {
     messages.SetChunk: _BulkCodec(messages.SetChunk, as_view=False),
     **{block: _BulkCodec(block, as_view=True) for block in _BLOCKS},
 }
 _BULK_OF_ENTRY = {_ENTRY_NUMBERS[_ENTRY_OF[kind]]: bulk for kind, bulk in _BULK.items()}
-_SERVING_BULK: dict[type[Any], _BulkCodec] = {
+_SERVING_BULK: dict[type, _BulkCodec[Any]] = {
     messages.PredictionRequest: _BulkCodec(messages.PredictionRequest, as_view=True),
 }
 
@@ -205,7 +210,7 @@ def _check_size(data: bytes) -> None:
         raise ProtocolViolation(f"the peer sent a message of {len(data)} bytes; the limit is 4 MiB")
 
 
-def _parsed(kind: Any, data: bytes) -> Any:  # noqa: ANN401 - any generated class
+def _parsed(kind: type[GeneratedMessage], data: bytes) -> GeneratedMessage:
     _check_size(data)
     try:
         return kind.FromString(data)
@@ -240,17 +245,24 @@ def _malformed() -> ProtocolViolation:
     return ProtocolViolation("the peer sent a malformed message")
 
 
-def _values(message: Any) -> dict[str, Any]:  # noqa: ANN401 - any message
+def _values(message: DataclassInstance) -> dict[str, Any]:
     """The arguments for the generated class; nested messages become dictionaries."""
     values = ((field.name, getattr(message, field.name)) for field in fields(message))
-    return {name: _values(value) if is_dataclass(value) else value for name, value in values}
+    return {
+        name: _values(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in values
+    }
 
 
-def _message(kind: Any, body: Any) -> Any:  # noqa: ANN401 - any message, from its generated class
-    return kind(**{field.name: _value(body, field.name) for field in fields(kind)})
+def _message(kind: type[K], body: GeneratedMessage) -> K:
+    return kind(**_fields(kind, body))
 
 
-def _value(body: Any, name: str) -> Any:  # noqa: ANN401 - any field of any message
+def _fields(kind: type[DataclassInstance], body: GeneratedMessage) -> dict[str, Any]:
+    return {field.name: _value(body, field.name) for field in fields(kind)}
+
+
+def _value(body: GeneratedMessage, name: str) -> Any:  # noqa: ANN401 - any field of any message
     value = getattr(body, name)
     descriptor = body.DESCRIPTOR.fields_by_name[name]
     if descriptor.enum_type is not None:
