@@ -99,7 +99,7 @@ import pickle, sys
 from pathlib import Path
 from florist.experiments.methods import METHODS
 from florist.experiments.people import Generated, PeopleSettings, HeldOut, load_people
-from florist.experiments.trial import Audit, Trial, run_trial
+from florist.experiments.trial import Trial, TrialAudit, run_trial
 from florist.common.settings.training import Model
 from tests.support.serving import QuickModel, client_of, halves, service, table_of, train_pair
 
@@ -135,7 +135,7 @@ people = load_people(
 trial = Trial(
     method=METHODS["default"], alpha=0.5, beta=0.4, batch_size=128, model=Model(hidden=[8, 8])
 )
-assert run_trial(people, trial, Audit(samples=30)).figures  # a simulation
+assert run_trial(people, trial, TrialAudit(samples=30)).figures  # a simulation
 for unpickle in (pickle.loads, lambda data: __import__("_pickle").loads(data)):
     try:
         unpickle(b"cpathlib\\nPath\\n.")
