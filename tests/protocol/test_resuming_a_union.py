@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
@@ -35,9 +36,10 @@ from florist.common.transport.recording import Direction, RecordingLink
 from tests.support.ideal_union import is_ideal
 from tests.support.tampering import TamperingLink
 from tests.support.unions import EXCHANGES, CountingGroup, Side, attempt_both
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from florist.common.core.roles import RoleName
@@ -60,6 +62,7 @@ COST = {
 }
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 FROM_ACTIVE = {3, 6, 8, 11, 112}
+FIRST_ROUNDS = (Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND)
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +78,10 @@ class Both:
     def side(self, role: RoleName) -> Side:
         return self.active if role == "active" else self.passive
 
+    def have_finished(self, *steps: Step) -> bool:
+        """Whether both have recorded these exchanges as finished."""
+        return all({*steps} <= {*side.journal().finished} for side in (self.active, self.passive))
+
     @property
     def raised(self) -> int:
         return self.active.group.raised + self.passive.group.raised
@@ -88,12 +95,18 @@ def both(tmp_path: Path) -> Both:
     )
 
 
-def lost_at(message: type[Message], step: Step | None, start: int = 0) -> Tamper:
-    """Break the connection when this message is sent."""
+def lost_at(
+    message: type[Message],
+    step: Step | None,
+    start: int = 0,
+    is_ready: Callable[[], bool] = lambda: True,
+) -> Tamper:
+    """Break the connection when this message is sent, once `is_ready`."""
 
     def tamper(sent: Message) -> Iterable[Message]:
         is_it = isinstance(sent, message) and step in (None, getattr(sent, "step", None))
         if is_it and getattr(sent, "start", start) == start:
+            wait_until(is_ready, within=60)
             raise PeerLost("interrupted by the test")
         return [sent]
 
@@ -148,7 +161,13 @@ def test_both_resume_after_an_interruption(
 ) -> None:
     """The connection is lost, or a party killed, at each exchange: at its start or mid-set."""
     by: RoleName = "active" if step is None or step in FROM_ACTIVE else "passive"
-    interrupt(both, lost_at(message, step, start), by)
+    # One party may still be recording an exchange when the other starts the next.
+    before: tuple[Step, ...] = ()
+    if step is not None and "SECOND" in step.name:
+        before = FIRST_ROUNDS
+    elif message is UnionDigest:
+        before = (*FIRST_ROUNDS, Step.SECOND_ROUND)
+    interrupt(both, lost_at(message, step, start, lambda: both.have_finished(*before)), by)
     token = both.active.secrets and both.active.secrets.token
     for role in ROLES:
         if role == death:
@@ -156,14 +175,12 @@ def test_both_resume_after_an_interruption(
     done = finish(both)
     assert both.active.secrets is not None
     assert both.active.secrets.token == token, "it was started over"
-    if step is not None and step >= Step.SECOND_ROUND and "SECOND" in step.name:
-        assert {Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND} <= done
-    if message is UnionDigest:
-        assert Step.SECOND_ROUND in done
+    assert {*before} <= done
 
 
 def test_finished_exchanges_are_not_sent_again(both: Both) -> None:
-    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+    is_ready = partial(both.have_finished, *FIRST_ROUNDS)
+    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND, is_ready=is_ready), "active")
     links: list[RecordingLink] = []
 
     def wrap(active: Link, passive: Link) -> tuple[Link, Link]:
@@ -172,7 +189,7 @@ def test_finished_exchanges_are_not_sent_again(both: Both) -> None:
 
     attempt_both(both.active, both.passive, wrap).views()
     sent = {r.message.step for r in links[0].records if isinstance(r.message, SetHeader)}
-    assert {Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND} <= both.active.done
+    assert {*FIRST_ROUNDS} <= both.active.done
     for step in both.active.done:
         assert step not in sent
     assert Step.SECOND_ROUND in sent
