@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
+import pytest
 from rich.console import Console
 
 from florist.cli.demo import run_demo
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_the_demo_shows_every_part(tmp_path: Path) -> None:
     output = StringIO()
     run_demo(tmp_path / "demo", QuickClicks(), Console(file=output, width=200))
