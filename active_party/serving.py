@@ -165,6 +165,7 @@ def make_service(
 ) -> PredictionServer:
     """Create the service; checks files, settings and certificates, but does not start it."""
     runs = RunDirectory(config.run_directory)
+    runs.restrict()
     bundle = load_bundle(runs, "active", pick_device(config.training.device))
     credentials = own_credentials(config, plaintext=plaintext)
     table = load_served_table(config, runs, bundle) if bundle.has_features else None

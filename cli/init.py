@@ -9,6 +9,7 @@ from florist.cli.templates import party_config_text
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.addresses import split_address
 from florist.common.settings.network import Tls
+from florist.common.storage.private_files import make_private_folder
 from florist.common.transport.certificates import create_authority, issue
 from florist.experiments.sample_data import evaluation_path, held_out_path
 
@@ -94,7 +95,7 @@ def write_first_files(
         tables["active"].parent.mkdir(parents=True, exist_ok=True)
         sample.write(tables["active"], tables["passive"])
     for role in _ROLES:
-        runs[role].mkdir(parents=True, exist_ok=True)
+        make_private_folder(runs[role])
         configs[role].write_text(texts[role], encoding="utf-8")
     written = [*configs.values(), certificates]
     return [*written, *tables.values()] if sample is not None else written

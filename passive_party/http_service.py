@@ -30,8 +30,9 @@ from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ConfigurationError, FloristError, TransportError
 from florist.common.core.host_header import allowed_hosts, is_allowed_host
 from florist.common.observability.service_watch import UNWATCHED
-from florist.common.serving.private_files import private_file
+from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.addresses import split_address
+from florist.common.storage.private_files import private_file
 from florist.common.training.devices import set_threads
 from florist.common.transport.grpc_prediction_client import PeerBusy
 from florist.passive_party.http_connection import TimedConnection
@@ -324,6 +325,7 @@ def serve(
 ) -> None:
     """Serve the party's own applications until the event is set or a signal arrives."""
     set_threads(config.serving.threads)
+    RunDirectory(config.run_directory).restrict()
     http = config.serving.http
     token_file = http.token_file or config.run_directory / "serving" / "http-token"
     token = private_file(token_file, lambda: secrets.token_urlsafe(32).encode() + b"\n")

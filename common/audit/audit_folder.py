@@ -6,6 +6,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from florist.common.storage.private_files import make_private_folder
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,6 +27,10 @@ class AuditFolder:
     def view(self) -> Path:
         """What the peer saw, where `audit.keep_view` keeps it."""
         return self.path / "view.safetensors"
+
+    def create(self) -> None:
+        """Create the folder unless it exists; only its owner can access it."""
+        make_private_folder(self.path)
 
     def clear(self) -> None:
         """Delete the audit of an earlier run."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from florist.common.audit.statistics import IntervalEstimate
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.audit import AuditSettings
+from florist.common.storage.private_files import private_opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -136,12 +137,13 @@ class AuditRecord:
             "settings": self.settings.model_dump(mode="json"),
         }
         lines = [header, *map(asdict, self.audits)]
-        path.write_text("".join(map(_line, lines)), encoding="utf-8")
+        with open(path, "w", encoding="utf-8", opener=private_opener) as file:
+            file.writelines(map(_line, lines))
 
     @staticmethod
     def append(figures: Figures, path: Path) -> None:
         """Append one audit to the file."""
-        with path.open("a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", opener=private_opener) as file:
             file.write(_line(asdict(figures)))
 
     @classmethod

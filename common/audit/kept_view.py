@@ -6,7 +6,6 @@ owner can read it.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from safetensors.numpy import save
 
 from florist.common.audit.recorder import Sighting
 from florist.common.core.errors import ConfigurationError
+from florist.common.storage.private_files import private_opener
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> N
     )
     fresh = path.with_name(f".{path.name}")
     fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with open(fresh, "xb", opener=private_opener) as file:
         file.write(content)
     fresh.replace(path)
 

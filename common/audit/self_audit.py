@@ -113,7 +113,7 @@ class SelfAudit:
             self._stop_on_excess(before[-1])
         self.record.audits.extend(a for a in before if a.step <= self._run.first_step)
         with _writing(folder.path):
-            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.create()
             self.record.save(folder.record)
 
     def watch(self, channel: Channel) -> Channel:

@@ -17,8 +17,8 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.serving.hiding import HidingGroups
-from florist.common.serving.private_files import private_file
 from florist.common.storage.files import FolderStorage
+from florist.common.storage.private_files import private_file
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SECRET_BYTES, SecretDraws
 from florist.common.synthetic.stand_ins import StandIns

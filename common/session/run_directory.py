@@ -17,10 +17,12 @@
         draws.key          the secret of this party's random draws, so that they stay the same
         begun              exists once anything was revealed about people in this union
       evaluation/          the estimated metrics of the model
+      tensorboard/         event files, if `training.tensorboard` is set
       serving/             during serving: `secret`, from which stand-ins are drawn, and the token
                            of the HTTP service
 
-Only `draws.key` and the files of `serving` are secret, and nothing reveals which of the party's own
+All of it is accessible only to its owner: files have mode 0600, folders 0700. Only `draws.key`, the
+checkpoints and the files of `serving` are secret, and nothing reveals which of the party's own
 people the peer also has. The exponents in `.alignment-work` are sealed with a key that only the
 peer holds.
 """
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -40,6 +43,7 @@ from florist.common.session import alignment_result
 from florist.common.session.alignment_result import EvaluationUnion
 from florist.common.session.stage_state import RESULT_FOLDERS
 from florist.common.storage.durable import sync, sync_tree
+from florist.common.storage.private_files import make_private_folder, private_opener, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +51,15 @@ if TYPE_CHECKING:
     from florist.common.session.alignment_result import Alignment, AlignmentSummary, TableName
     from florist.common.session.stage_state import StageName
 
+log = logging.getLogger("florist.session")
+
 _KEY = "draws.key"
 
 #: Next to the evaluation union once an evaluation has started.
 _STARTED = "begun"
+
+#: Locked while a process uses the run directory.
+_LOCK = ".lock"
 
 #: In a stage's result while the peer may not have its own result.
 _PENDING = ".pending"
@@ -95,6 +104,10 @@ class RunDirectory:
         return self.path / "audit"
 
     @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
     def evaluation_alignment(self) -> Path:
         return self.path / "evaluation-alignment"
 
@@ -110,8 +123,8 @@ class RunDirectory:
             ConfigurationError: it cannot be written, or another process uses it.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / ".lock").open("w")
+            make_private_folder(self.path)
+            handle = open(self.path / _LOCK, "w", opener=private_opener)  # noqa: SIM115 - below
         except OSError as error:
             raise ConfigurationError(
                 f"run_directory {self.path} cannot be written: {error.strerror}; "
@@ -125,20 +138,56 @@ class RunDirectory:
                     f"run_directory {self.path} is in use by another running party; "
                     "wait for it or set another run_directory"
                 ) from None
+            self.restrict()
             yield
+
+    def restrict(self) -> None:
+        """Withdraw other users' access to the entries of the run directory, and report it.
+
+        Earlier releases wrote most files with the permissions that the umask left. `serving` is
+        left alone: a secret that others can read is refused when it is used. So is the run
+        directory itself if the operator created it, and anything in it that is not a party's.
+        """
+        try:
+            changed = sum(map(restrict, self._entries()))
+        except OSError as error:
+            log.warning(
+                "run_directory %s: other users may have access to its files, and this cannot be "
+                "changed: %s; run `chmod -R go=` on it as its owner",
+                self.path,
+                error.strerror or error,
+            )
+            return
+        if changed:
+            log.warning(
+                "run_directory %s: withdrew other users' access to %d files and folders",
+                self.path,
+                changed,
+            )
+
+    def _entries(self) -> list[Path]:
+        """The files and folders of the run directory that parties create, except `serving`."""
+        if not self.path.is_dir():
+            return []
+        results = {*RESULT_FOLDERS.values(), self.evaluation_alignment.name}
+        names = {*results, self.checkpoints.name, self.audit.name, self.tensorboard.name, _LOCK}
+        temporary = tuple(f"{prefix}{name}-" for name in results for prefix in (".", ".old-"))
+        return [
+            entry
+            for entry in self.path.iterdir()
+            if entry.name in names or entry.name.startswith(temporary)
+        ]
 
     def save_evaluation_union(self, union: EvaluationUnion) -> None:
         """Write the evaluation union atomically, readable only by its owner."""
         with self.replacing(self.evaluation_alignment) as folder:
             alignment_result.write_alignment(folder, union.alignment)
-            key = folder / _KEY
-            key.touch(mode=0o600)
-            key.write_bytes(union.secret)
+            (folder / _KEY).write_bytes(union.secret)
 
     def mark_evaluation_started(self) -> None:
         """Record that something was revealed about people in the union: it must not change."""
         try:
-            (self.evaluation_alignment / _STARTED).touch()
+            (self.evaluation_alignment / _STARTED).touch(mode=0o600)
         except OSError as error:
             raise _unwritable(self.evaluation_alignment, error) from None
 
@@ -215,14 +264,17 @@ class RunDirectory:
 
     @contextmanager
     def replacing(self, target: Path) -> Iterator[Path]:
-        """A new folder that replaces `target` only if the block succeeds."""
+        """A new folder that replaces `target` only if the block succeeds.
+
+        Only its owner can access it and its files, however the block creates them.
+        """
         try:
             fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=self.path))
         except OSError as error:
             raise _unwritable(target, error) from None
         try:
             yield fresh
-            fresh.chmod(0o700)
+            restrict(fresh)
             sync_tree(fresh)  # so that the files survive a power failure after the rename
             if target.exists():
                 old = Path(tempfile.mkdtemp(prefix=f".old-{target.name}-", dir=self.path))

@@ -164,7 +164,7 @@ def check_settings(role: Role, config: PartyConfig) -> None:
 def _event_writer(config: PartyConfig, runs: RunDirectory) -> Callable[[History], None]:
     if not config.training.tensorboard:
         return lambda _: None
-    return EventFiles(runs.path / "tensorboard").update
+    return EventFiles(runs.tensorboard).update
 
 
 def _test_metrics(history: History) -> dict[str, float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.storage.durable import sync
+from florist.common.storage.private_files import make_private_folder, private_opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ class Storage(Protocol):
 
 
 class FolderStorage:
-    """Files in a folder that only the owner may read."""
+    """Files in a folder, both accessible only to their owner."""
 
     def __init__(self, folder: Path) -> None:
         """Use `folder`; it is created with the first file."""
@@ -72,7 +73,7 @@ class FolderStorage:
         with self.disk_errors():
             self._create()
             part = self.folder / (name + _PART)
-            with part.open("wb") as file:
+            with open(part, "wb", opener=private_opener) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -88,7 +89,8 @@ class FolderStorage:
         with self.disk_errors():
             self._create()
             is_new = self.size(name) is None
-            with (self.folder / name).open("ab", buffering=0) as file:
+            path = self.folder / name
+            with open(path, "ab", buffering=0, opener=private_opener) as file:
                 file.write(data)
                 os.fdatasync(file.fileno())
             if is_new:
@@ -122,7 +124,7 @@ class FolderStorage:
             )
 
     def _create(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.folder)
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:

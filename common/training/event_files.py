@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.storage.private_files import make_private_folder, restrict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ class EventFiles:
         """Write into `directory`.
 
         Raises:
-            ConfigurationError: TensorBoard is not installed.
+            ConfigurationError: TensorBoard is not installed, or `directory` cannot be created.
         """
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - optional
@@ -28,6 +29,14 @@ class EventFiles:
                 "training.tensorboard: TensorBoard is not installed; run "
                 "`pip install 'florist[tensorboard]'`, or set it to false"
             ) from None
+        try:
+            make_private_folder(directory)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{directory}: cannot be created: {error.strerror}; fix the permissions, or set "
+                "training.tensorboard to false"
+            ) from None
+        self._directory = directory
         self._writer = SummaryWriter(str(directory))
         self._steps = self._epochs = 0
 
@@ -41,3 +50,4 @@ class EventFiles:
                     self._writer.add_scalar(f"epoch/{name}", value, epoch.epoch)
         self._steps, self._epochs = len(history.losses), len(history.epochs)
         self._writer.flush()
+        restrict(self._directory)  # TensorBoard creates its files with the usual permissions

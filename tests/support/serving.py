@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
     from florist.common.data.raw_table import RawTable
+    from florist.common.session.stage_state import StageName
     from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.grpc_prediction_server import PredictionServer
 
@@ -75,17 +76,22 @@ class SharedColumns(QuickModel):
 def train_pair(directory: Path, sample: QuickModel) -> Workspace:
     """Both parties, aligned and trained, in threads of this process."""
     workspace = Workspace.create(directory, sample)
+    run_stages(workspace, "align", "train")
+    return workspace
+
+
+def run_stages(workspace: Workspace, *stages: StageName) -> None:
+    """Run stages of both parties, in threads of this process."""
 
     def run(role: RoleName) -> None:
         config = load_config(workspace.config(role))
         kind = ACTIVE if role == "active" else PASSIVE
-        run_stage("align", kind, config, StageOptions(), NoProgress())
-        run_stage("train", kind, config, StageOptions(), NoProgress())
+        for stage in stages:
+            run_stage(stage, kind, config, StageOptions(), NoProgress())
 
     with ThreadPoolExecutor(2) as both:
         for done in [both.submit(run, role) for role in ("active", "passive")]:
             done.result(timeout=100)
-    return workspace
 
 
 def config_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -172,3 +173,43 @@ def test_the_ranks_are_readable_by_other_tools(tmp_path: Path) -> None:
     save(runs, ALIGNMENT)
     assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]
     assert json.loads((runs.alignment / "train/alignment.json").read_text())["union_size"] == 5
+
+
+def test_access_of_others_is_withdrawn_when_a_run_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Runs of earlier releases have wider permissions."""
+    old = [
+        tmp_path / name for name in ("audit/audit.jsonl", ".training-work/part", "serving/secret")
+    ]
+    old.append(tmp_path / "notes.txt")
+    for path in old:
+        path.parent.mkdir(exist_ok=True)
+        path.parent.chmod(0o755)
+        path.write_text("content")
+        path.chmod(0o644)
+    with RunDirectory(tmp_path).locked():
+        pass
+    assert [stat.S_IMODE(path.stat().st_mode) for path in old] == [0o600, 0o600, 0o644, 0o644]
+    assert [stat.S_IMODE(path.parent.stat().st_mode) for path in old[:2]] == [0o700, 0o700]
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755  # the operator's own folder
+    assert "withdrew other users' access to 4 files and folders" in caplog.text
+    caplog.clear()
+    with RunDirectory(tmp_path).locked():
+        pass
+    assert not caplog.records
+
+
+def test_permissions_that_cannot_be_changed_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit").chmod(0o755)
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(type(tmp_path), "chmod", refuse)
+    with RunDirectory(tmp_path).locked():
+        pass
+    assert "cannot be changed: Operation not permitted; run `chmod -R go=` on it" in caplog.text

@@ -1,0 +1,78 @@
+"""Files and folders that only their owner can access, whatever the umask is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from florist.common.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_FILE = 0o600
+_FOLDER = 0o700
+_OTHERS = 0o077
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file; if it is created, only its owner can access it. For `open(..., opener=...)`."""
+    return os.open(path, flags, _FILE)
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder that only its owner can access, unless it exists.
+
+    Its parents are created as usual, with the permissions that the umask leaves.
+    """
+    path.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
+
+
+def restrict(path: Path) -> int:
+    """Withdraw other users' access to a file, or to a folder and all that is in it.
+
+    Symbolic links are not followed. Returns the number of files and folders that were changed.
+
+    Raises:
+        OSError: the permissions cannot be changed.
+    """
+    changed = 0
+    with suppress(FileNotFoundError):  # another thread or process has removed it
+        mode = path.lstat().st_mode
+        is_folder = stat.S_ISDIR(mode)
+        if (is_folder or stat.S_ISREG(mode)) and mode & _OTHERS:
+            path.chmod(stat.S_IMODE(mode) & _FOLDER)
+            changed += 1
+        if is_folder:
+            changed += sum(restrict(entry) for entry in path.iterdir())
+    return changed
+
+
+def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
+    """Read the file; if it does not exist, create it with the content that `make` returns.
+
+    Raises:
+        ConfigurationError: the file cannot be read or written, or other users can read it.
+    """
+    if path.exists():
+        return _read(path)
+    try:
+        make_private_folder(path.parent)
+        with open(path, "xb", opener=private_opener) as file:
+            content = make()
+            file.write(content)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
+    return content
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_mode & _OTHERS:
+            raise ConfigurationError(f"{path}: other users can read it; run `chmod 600` on it")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
