@@ -27,6 +27,7 @@ napoleon_numpy_docstring = False
 html_theme = "furo"
 html_title = f"FLORIST {release}"
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_theme_options = {
     "footer_icons": [],
