@@ -150,7 +150,7 @@ def test_any_body_is_answered_or_refused(api: Api) -> None:
 
 def test_any_bytes_are_answered_or_refused(api: Api) -> None:
     head = (
-        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Authorization: Bearer " + TOKEN.encode() + b"\r\nConnection: close\r\n"
     )
     whole = head + b"Content-Length: %d\r\n\r\n" % len(api.good) + api.good
@@ -189,7 +189,7 @@ def test_silent_connections_do_not_block_others(api: Api, monkeypatch: pytest.Mo
 def test_a_body_that_is_not_sent(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_module, "_BODY_TIMEOUT", 0.3)
     head = (
-        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Authorization: Bearer " + TOKEN.encode() + b"\r\nContent-Length: 1000\r\n\r\n"
     )
     assert api.say(head, b"{").startswith(b"HTTP/1.1 408")
