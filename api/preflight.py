@@ -47,11 +47,14 @@ class Check:
         name: what was checked, such as "certificates".
         passed: whether the run can use it.
         message: what was found; if the check failed, what to fix.
+        examples: IDs of the party's own table that illustrate the message. Show them to the
+            owner of the table only; do not log them.
     """
 
     name: str
     passed: bool
     message: str
+    examples: str = ""
 
 
 def preflight(
@@ -121,7 +124,7 @@ class PartyChecks:
             try:
                 yield Check(name, passed=True, message=check())
             except FloristError as error:
-                yield Check(name, passed=False, message=error.reason)
+                yield Check(name, passed=False, message=error.reason, examples=error.examples)
 
     @cached_property
     def _id_counts(self) -> dict[Table, int]:

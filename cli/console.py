@@ -42,7 +42,7 @@ def set_up_output(log_format: LogFormat, *, verbose: bool) -> Progress:
     handler: logging.Handler
     if live:
         handler = RichHandler(console=console, show_path=False, markup=False)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(_TerminalFormatter("%(message)s"))
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(
@@ -57,7 +57,10 @@ def set_up_output(log_format: LogFormat, *, verbose: bool) -> Progress:
 
 
 def report_error(error: FloristError) -> None:
-    """Log what happened, and on a second line what to do."""
+    """Log what happened, and on a second line what to do.
+
+    The message has no IDs; only the formatter of the owner's terminal adds the error's examples.
+    """
     log.error(
         "%s",
         error.reason,
@@ -66,10 +69,20 @@ def report_error(error: FloristError) -> None:
             "error": type(error).__name__,
             "origin": error.origin,
             "exit_code": error.exit_code,
+            "examples": error.examples,
         },
     )
     if error.advice:
         log.error("→ %s", error.advice, extra={"event": "advice"})
+
+
+class _TerminalFormatter(logging.Formatter):
+    """Adds the examples of an error, which are for the owner's terminal only."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        text = super().formatMessage(record)
+        examples = vars(record).get("examples")
+        return f"{text} (for example {examples})" if examples else text
 
 
 class _JsonFormatter(logging.Formatter):

@@ -80,7 +80,8 @@ def party(
 
     Both organisations start this program, each with its own role, and connect over mutually
     authenticated TLS. They learn the size of the union and of each set, and the ranks of their OWN
-    people in the union. Neither learns which of its people the other also has.
+    people in the union. Neither is told which of its people the other also has; if nobody is
+    shared, or a whole set, the sizes reveal it.
     """
     del version
     from florist.cli.stop_signals import stop_signals  # noqa: PLC0415 - keeps --help fast

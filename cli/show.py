@@ -65,10 +65,32 @@ def describe_alignment(summary: AlignmentSummary, out: Console) -> None:
     ):
         table.add_row(name, value)
     out.print(table)
-    out.print(
-        f"{summary.party} does not know which of its people {summary.peer} also has, and learned "
-        "nothing about other people."
-    )
+    out.print(membership_statement(summary))
+
+
+def membership_statement(summary: AlignmentSummary) -> str:
+    """Return what this party knows about which of its people the peer has.
+
+    If nobody is shared, or a whole set, the sizes tell it exactly.
+    """
+    party, peer, shared = summary.party, summary.peer, summary.shared_size
+    if not shared:
+        known = f"The sizes reveal that {peer} has none of {party}'s people, and the reverse."
+    elif shared == summary.own_size == summary.peer_size:
+        known = f"The sizes reveal that {party} and {peer} have exactly the same people."
+    elif shared == summary.own_size - summary.own_dummies:
+        known = f"The sizes reveal that {peer} has every one of {party}'s people."
+    elif shared == summary.peer_size:
+        known = (
+            f"The sizes reveal to both that {party} has every one of {peer}'s people. {party} does "
+            f"not know which of its own people these are."
+        )
+    else:
+        return (
+            f"{party} does not know which of its people {peer} also has, and learned nothing about "
+            "other people."
+        )
+    return f"{known} Alignment cannot hide who is shared when nobody is, or everybody."
 
 
 def describe_training(history: Records[EpochMetrics], folder: Path, out: Console) -> None:

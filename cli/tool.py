@@ -128,7 +128,10 @@ def preflight(
 
 def _print_check(check: Check) -> None:
     out.print("[green]✓[/]" if check.passed else "[red]✗[/]", end=" ")
-    out.print(f"{check.name}: {check.message}", markup=False, highlight=False, soft_wrap=True)
+    examples = f" (for example {check.examples})" if check.examples and out.is_terminal else ""
+    out.print(
+        f"{check.name}: {check.message}{examples}", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 @app.command()

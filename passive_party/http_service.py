@@ -192,7 +192,7 @@ class PredictionApi:
         try:
             probabilities: list[float] | list[list[float]] = self._request(entries).tolist()
         except BadRow as error:
-            raise HTTPException(422, error.reason) from None
+            raise HTTPException(422, error.for_owner) from None
         except PeerBusy as error:
             wait = str(math.ceil(error.retry_after))
             raise HTTPException(429, error.reason, headers={"Retry-After": wait}) from None

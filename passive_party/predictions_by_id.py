@@ -59,16 +59,16 @@ class PredictionsById:
         """Return the ranks in the union of people in our table.
 
         Raises:
-            BadRow: names the IDs that are not in the table.
+            BadRow: some IDs are not in the table; its `examples` name a few of them.
         """
         rows = self._rows(normalised_ids(ids, "the IDs", self._normalisation))
         if len(absent := np.flatnonzero(rows < 0)):
-            few = [ids[index].as_py() for index in absent[:6].tolist()]
-            more = f" and {len(absent) - 5:,} more" if len(absent) > 6 else ""
-            raise BadRow(
-                f"IDs that are not in this party's aligned table: {quoted_few(few, 6)}{more}; "
+            error = BadRow(
+                f"IDs that are not in this party's aligned table: {len(absent):,}; "
                 "predictions are available only for people in the table"
             )
+            error.examples = quoted_few([ids[index].as_py() for index in absent[:5].tolist()], 5)
+            raise error
         return self._table.rank_of_row[rows]
 
     def _rows(self, ids: IdColumn) -> npt.NDArray[np.int64]:

@@ -17,7 +17,8 @@ FloristError
 Other packages add special cases; `docs/reference/errors.md` lists all of them.
 
 Messages name the file, key, column or step and the fix. They never contain IDs of the peer, ranks
-in the union, secrets, or anything else that reveals which people are shared.
+in the union, secrets, or anything else that reveals which people are shared. IDs of the party
+itself are in `examples` only, which logs and the status page leave out.
 """
 
 from __future__ import annotations
@@ -35,11 +36,19 @@ class FloristError(Exception):
     advice: ClassVar[str] = ""
     #: Whether this party did not fail and will probably be started again: the peer may wait for it.
     returns: bool = False
+    #: IDs of this party's own table that illustrate the message: for its owner's eyes, not for a
+    #: log, a report or the status page.
+    examples: str = ""
 
     @property
     def reason(self) -> str:
         """The message for the operator and, unless `for_peer` is overridden, for the peer."""
         return str(self)
+
+    @property
+    def for_owner(self) -> str:
+        """The message with its examples, for a terminal or the application that sent the IDs."""
+        return f"{self.reason} (for example {self.examples})" if self.examples else self.reason
 
     @property
     def for_peer(self) -> str:

@@ -157,10 +157,12 @@ def _refuse_repeated(
     counts = Counter({text: count for text, count in counts.items() if count > 1})
     if counts:
         about = "at least " if len(repeated) > _MAX_SUSPECTS else ""
-        raise ConfigurationError(
+        error = ConfigurationError(
             f"{where}: IDs that occur more than once: {about}{len(counts):,}, in "
-            f"{counts.total():,} rows: {quoted_few(list(counts), 5)}; keep one row per ID"
+            f"{counts.total():,} rows; keep one row per ID"
         )
+        error.examples = quoted_few(list(counts), 5)
+        raise error
 
 
 def _texts(ids: IdColumn) -> pa.LargeStringArray:

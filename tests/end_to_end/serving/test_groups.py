@@ -184,8 +184,9 @@ def test_the_training_noise_is_added_to_every_row_and_always_the_same(featured: 
 
 
 def test_only_own_people_can_be_predicted(client: PredictionClient) -> None:
-    with pytest.raises(BadRow, match="not in this party's aligned table: 'nobody', ''; pred"):
+    with pytest.raises(BadRow, match="not in this party's aligned table: 2; pred") as caught:
         client.predict_people(["nobody", ""])
+    assert caught.value.examples == "'nobody', ''"
     with pytest.raises(ConfigurationError, match=r"has features of its own: request .* by IDs"):
         client.predict([{}])
     with pytest.raises(ConfigurationError, match=r"has features of its own: request .* by IDs"):

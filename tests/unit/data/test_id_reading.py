@@ -239,7 +239,7 @@ def test_any_text_is_read_normalised_and_checked_like_the_slow_version(
         repeated = {value: count for value, count in Counter(expected).items() if count > 1}
         start = f"more than once: {len(repeated)}, in {sum(repeated.values())} rows"
         assert start in str(caught.value)
-        assert ", ".join(map(repr, list(repeated)[:5])) in str(caught.value)
+        assert ", ".join(map(repr, list(repeated)[:5])) in caught.value.for_owner
 
 
 # --- empty and repeated IDs ---
@@ -262,19 +262,24 @@ def test_nulls_in_parquet(tmp_path: Path) -> None:
 def test_repeated_ids_after_normalisation(tmp_path: Path) -> None:
     path = write(tmp_path, "id\na\nb\n a\nc\nb \n\u3000b\n")
     assert refusal(path) == (
-        "column 'id' (normalisation `strip`): IDs that occur more than once: 2, in 5 rows: "
-        "'a', 'b'; keep one row per ID"
+        "column 'id' (normalisation `strip`): IDs that occur more than once: 2, in 5 rows; keep "
+        "one row per ID"
     )
     assert read(path, "none") == ["a", "b", " a", "c", "b ", "\u3000b"]
 
 
 def test_repeated_ids_are_quoted_safely_and_briefly(tmp_path: Path) -> None:
     odd = ["\x1b[2J\u202eevil", "x" * 5000, *(f"id-{number}" for number in range(50))]
-    text = refusal(write_csv(tmp_path, odd * 2))
+    path = write_csv(tmp_path, odd * 2)
+    with pytest.raises(ConfigurationError) as caught:
+        read_ids(path, "id", "strip")
+    text = caught.value.for_owner.removeprefix(str(path))
     assert "IDs that occur more than once: 52, in 104 rows" in text
     assert r"'\x1b[2J\u202eevil', 'xxxx" in text
-    assert text.endswith("'id-2' and 47 more; keep one row per ID")
+    assert text.endswith("'id-2' and 47 more)")
     assert len(text) < 300
+    assert text.isprintable()
+    assert not any(shown in caught.value.reason for shown in ("evil", "xxxx", "id-"))
 
 
 def test_different_ids_with_equal_digests_are_not_repeated(

@@ -1,0 +1,56 @@
+"""What `florist show` says about membership is true, whatever the sizes are."""
+
+from __future__ import annotations
+
+import pytest
+
+from florist.cli.show import membership_statement
+from florist.common.session.alignment_result import FORMAT, AlignmentSummary
+
+UNKNOWN = "bank does not know which of its people telco also has"
+
+
+def summary(own: int, peer: int, shared: int, dummies: int = 0) -> AlignmentSummary:
+    return AlignmentSummary(
+        format=FORMAT,
+        release="1",
+        role="active",
+        party="bank",
+        peer="telco",
+        finished_at="2025-01-01T00:00:00+00:00",
+        agreement={"group": "x25519"},
+        engine="python",
+        rows=own - dummies,
+        table_fingerprint="00",
+        own_dummies=dummies,
+        own_size=own,
+        peer_size=peer,
+        union_size=own + peer - shared,
+        shared_size=shared,
+        union_sha256="00" * 32,
+        seconds={},
+        bytes_sent=0,
+        bytes_received=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        (summary(10, 12, 0), "telco has none of bank's people"),
+        (summary(10, 10, 10), "bank and telco have exactly the same people"),
+        (summary(10, 12, 10), "telco has every one of bank's people"),
+        (summary(13, 12, 10, dummies=3), "telco has every one of bank's people"),
+        (summary(12, 10, 10), "bank has every one of telco's people"),
+    ],
+)
+def test_an_extreme_overlap_is_stated(sizes: AlignmentSummary, says: str) -> None:
+    statement = membership_statement(sizes)
+    assert says in statement
+    assert UNKNOWN not in statement
+    assert "cannot hide who is shared" in statement
+
+
+@pytest.mark.parametrize("sizes", [summary(10, 12, 1), summary(10, 12, 9), summary(13, 12, 9, 3)])
+def test_otherwise_membership_is_unknown(sizes: AlignmentSummary) -> None:
+    assert membership_statement(sizes).startswith(UNKNOWN)
