@@ -19,6 +19,7 @@ from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.psu.limits import disk_needed
+from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, make_hello
 from florist.common.session.stage_state import StageState
@@ -26,7 +27,9 @@ from florist.common.settings.addresses import split_address
 from florist.common.settings.party_config import PartyConfig
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.certificate_check import check_certificates
-from florist.common.transport.tls_probe import PeerUnavailable
+from florist.common.transport.peer_identity import read_identity
+from florist.common.transport.peer_unavailable import PeerUnavailable
+from florist.common.transport.tls_probe import probe
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
@@ -211,16 +214,27 @@ class PartyChecks:
         )
         report.require()
         warnings = f". {'; '.join(report.warnings)}" if report.warnings else ""
-        return f"{tls.certificate}: valid for {report.days_left} days{warnings}"
+        return (
+            f"{tls.certificate}: valid for {report.days_left} days; the SHA-256 of our public key, "
+            f"for the peer's network.tls.peer_key_sha256, is {report.key_sha256}{warnings}"
+        )
 
     def _peer(self) -> str:
         """Connect as the passive party would; if the peer answers, compare the agreements."""
         config = self._config
+        plaintext = config.network.tls is None
         try:
-            with PASSIVE.connect(config, config.network.tls is None, TIMEOUT) as link:
+            certificate = probe(
+                config.network.address,
+                own_credentials(config, plaintext=plaintext),
+                config.party.peer,
+                TIMEOUT,
+            )
+            key = "" if certificate is None else _peer_key(config, certificate)
+            with PASSIVE.connect(config, plaintext, TIMEOUT) as link:
                 hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
                 with Session(link, hello, SessionTimeouts(config.timeouts.silence)):
-                    return f"{config.party.peer} is up at {config.network.address}; we agree"
+                    return f"{config.party.peer} is up at {config.network.address}; we agree{key}"
         except PeerUnavailable as error:
             is_local = _can_listen(config.network.address)
             where = "is free on this machine" if is_local else "is not on this machine"
@@ -236,6 +250,13 @@ class PartyChecks:
                 "machine; choose another"
             )
         return f"{address} is free"
+
+
+def _peer_key(config: PartyConfig, certificate: bytes) -> str:
+    """The digest of the peer's key, and whether it is pinned."""
+    pinned = config.network.tls is not None and config.network.tls.peer_key_sha256 is not None
+    state = "as configured" if pinned else "network.tls.peer_key_sha256 is not set"
+    return f"; the SHA-256 of its public key is {read_identity(certificate).key_sha256} ({state})"
 
 
 def _can_listen(address: str) -> bool:

@@ -48,7 +48,7 @@ from florist.common.settings.loader import load_config
 from florist.common.settings.serving import ServingLimits
 from florist.common.stages.run_stages import run_stage
 from florist.common.transport.credentials import Credentials
-from florist.common.transport.grpc_dialer import open_channel
+from florist.common.transport.grpc_dialer import pinned_channel
 from florist.common.transport.grpc_server import SERVER_OPTIONS
 from florist.experiments.sample_data import ClickSample
 from florist.passive_party.predict_files import CHUNK_ROWS
@@ -293,7 +293,9 @@ def bare_round_trips(world: World) -> Iterator[grpc.UnaryUnaryMultiCallable[byte
     process.start()
     try:
         own = Credentials(tls["passive"].authority, tls["passive"].certificate, tls["passive"].key)
-        with open_channel(f"127.0.0.1:{here.recv()}", own, NAMES.active) as channel:
+        peer = tls["active"].certificate.read_bytes()
+        address = f"127.0.0.1:{here.recv()}"
+        with pinned_channel(address, own, NAMES.active, peer) as channel:
             yield channel.unary_unary(ECHO)
     finally:
         process.kill()

@@ -90,7 +90,9 @@ def write_first_files(
     }
     authority = create_authority(certificates, "FLORIST trial", VALID_DAYS)
     for role in _ROLES:
-        issue(authority, names[role], [host], certificates, VALID_DAYS)
+        # The host may have the name of one party, which only that party's certificate may list.
+        others = {names[each] for each in _ROLES if each != role}
+        issue(authority, names[role], {host} - others, certificates, VALID_DAYS)
     if sample is not None:
         tables["active"].parent.mkdir(parents=True, exist_ok=True)
         sample.write(tables["active"], tables["passive"])

@@ -98,10 +98,12 @@ def certs(
     """
     from florist.common.transport.certificates import (  # noqa: PLC0415
         AuthorityFiles,
+        check_names,
         create_authority,
         issue,
     )
 
+    check_names(directory, party or [], at or [])
     files = AuthorityFiles.in_directory(directory)
     if not files.certificate.exists():
         files = create_authority(directory, "FLORIST", days)

@@ -301,4 +301,5 @@ def _in_memory(contents: TlsContents, stack: ExitStack) -> Tls:
         authority=path("authority", contents.authority),
         certificate=path("certificate", contents.certificate),
         key=path("key", contents.key),
+        peer_key_sha256=contents.peer_key_sha256,
     )

@@ -67,6 +67,8 @@ class TlsContents(BranchMessage):
     authority: bytes
     certificate: bytes
     key: bytes = Field(repr=False)
+    #: The required digest of the peer's public key; None admits any.
+    peer_key_sha256: str | None
 
     @classmethod
     def of(cls, files: Tls) -> TlsContents:
@@ -75,6 +77,7 @@ class TlsContents(BranchMessage):
             authority=files.authority.read_bytes(),
             certificate=files.certificate.read_bytes(),
             key=files.key.read_bytes(),
+            peer_key_sha256=files.peer_key_sha256,
         )
 
 

@@ -64,7 +64,9 @@ def own_credentials(config: PartyConfig, *, plaintext: bool) -> Credentials | No
             "network.tls is missing: set the authority's certificate, this party's certificate and "
             "its key; `florist certs` creates them"
         )
-    return Credentials.load(tls.authority, tls.certificate, tls.key, config.party.name)
+    return Credentials.load(
+        tls.authority, tls.certificate, tls.key, config.party.name, tls.peer_key_sha256
+    )
 
 
 @contextmanager

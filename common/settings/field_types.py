@@ -10,6 +10,8 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
 
 def _check_name(name: str) -> str:
     if not _DNS_LABEL.fullmatch(name):
@@ -18,6 +20,12 @@ def _check_name(name: str) -> str:
             "with a hyphen"
         )
     return name
+
+
+def _check_digest(digest: str) -> str:
+    if not _SHA256.fullmatch(digest):
+        raise ValueError("must be 64 hexadecimal digits, as `florist preflight` prints them")
+    return digest.lower()
 
 
 def _resolve(path: Path, info: ValidationInfo) -> Path:
@@ -29,6 +37,8 @@ def _resolve(path: Path, info: ValidationInfo) -> Path:
 
 
 Name = Annotated[str, AfterValidator(_check_name)]
+#: A SHA-256 digest in hex; the value is in lower case.
+KeyDigest = Annotated[str, AfterValidator(_check_digest)]
 #: Relative paths start from the folder of the configuration file.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(_resolve)]
 Seconds = Annotated[float, Field(gt=0)]

@@ -6,7 +6,7 @@ from pydantic import Field, ValidationInfo
 from pydantic import field_validator as check_field
 
 from florist.common.settings.addresses import Address
-from florist.common.settings.field_types import FilePath, Name
+from florist.common.settings.field_types import FilePath, KeyDigest, Name
 from florist.common.settings.section import Section
 
 
@@ -31,7 +31,7 @@ class Party(Section):
 
 
 class Tls(Section):
-    """The PEM files for mutual TLS."""
+    """The PEM files for mutual TLS, and the peer's key."""
 
     authority: FilePath = Field(
         description="PEM file with the certificate of the authority that signed the peer's "
@@ -40,6 +40,12 @@ class Tls(Section):
     certificate: FilePath = Field(description="PEM file with this party's certificate.")
     key: FilePath = Field(
         description="PEM file with the private key of the certificate; only the owner may read it."
+    )
+    peer_key_sha256: KeyDigest | None = Field(
+        default=None,
+        description="SHA-256 of the peer's public key (SubjectPublicKeyInfo), 64 hexadecimal "
+        "digits. If set, only a certificate with this key is accepted, whatever else the authority "
+        "has signed. `florist preflight` prints each party's value; exchange it by other means.",
     )
 
 

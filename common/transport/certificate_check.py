@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.x509.oid import NameOID
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.transport.certificate_files import (
@@ -17,6 +16,7 @@ from florist.common.transport.certificate_files import (
     load_private_key,
     public_bytes,
 )
+from florist.common.transport.peer_identity import common_names, key_digest, shown_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,8 @@ class CertificateReport:
     common_name: str = ""
     expires: datetime | None = None
     days_left: int | None = None
+    #: SHA-256 of this party's public key, for the peer's `network.tls.peer_key_sha256`.
+    key_sha256: str = ""
 
     def require(self) -> None:
         """Raise if there is a problem.
@@ -90,18 +92,21 @@ def check_certificates(
     problems += validity_problems(leaf, certificate, time)
     for issuer in issuers or []:
         problems += validity_problems(issuer, authority, time)
-    if (name := _common_name(leaf)) != own_name:
+    names = common_names(leaf)
+    if names != (own_name.encode(),):
         problems.append(
-            f"{certificate}: belongs to {name!r}, but this party is {own_name!r}; use this party's "
-            "own certificate, or correct party.name in the configuration"
+            f"{certificate}: belongs to {shown_names(names)}, but this party is "
+            f"{own_name!r}; use this party's own certificate, or correct party.name in the "
+            "configuration"
         )
     expires = leaf.not_valid_after_utc
     return CertificateReport(
         problems=tuple(problems),
         warnings=tuple(_expiry_warnings(leaf, certificate, time)),
-        common_name=name,
+        common_name=names[0].decode() if names else "",
         expires=expires,
         days_left=(expires - time).days,
+        key_sha256=key_digest(leaf.public_key()),
     )
 
 
@@ -144,8 +149,3 @@ def _expiry_warnings(certificate: x509.Certificate, path: Path, time: datetime) 
         return []
     days = (end - time).days
     return [f"{path}: expires on {end:%Y-%m-%d}, in {days} days; get a new certificate soon"]
-
-
-def _common_name(certificate: x509.Certificate) -> str:
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return cast("str", names[0].value) if names else ""

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.transport.peer_unavailable import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,4 +120,4 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: does not exist; check the path") from None
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None

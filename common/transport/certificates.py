@@ -34,7 +34,7 @@ from florist.common.transport.certificate_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 # Certificates are valid from a little before their creation: the peer's clock may be behind.
@@ -156,6 +156,50 @@ def issue(
     write_file(files.certificate, certificate.public_bytes(Encoding.PEM), mode=0o644)
     write_file(files.authority, authority.certificate.read_bytes(), mode=0o644)
     return files
+
+
+def check_names(directory: Path, parties: Sequence[str], names: Sequence[str]) -> None:
+    """Check that no certificate lists the name of another party among its alternative names.
+
+    TLS would accept such a certificate for either party.
+
+    Args:
+        directory: holds the certificates that have been issued already.
+        parties: the parties for which certificates are about to be issued.
+        names: the additional host names and addresses of all of them.
+
+    Raises:
+        ConfigurationError: names the party and the certificate.
+    """
+    issued = {
+        path.stem: _listed_names(path)
+        for path in sorted(directory.glob("*.pem"))
+        if path != AuthorityFiles.in_directory(directory).certificate
+    }
+    hosts = {name.lower().rstrip(".") for name in names}
+    for party in parties:
+        if taken := hosts & ({*issued, *parties} - {party}):
+            raise ConfigurationError(
+                f"the certificate of {party} must not list {min(taken)!r}, which is the name of "
+                "another party; choose another host name or another party name"
+            )
+        for other, listed in issued.items():
+            if other not in parties and party in listed:
+                raise ConfigurationError(
+                    f"{directory / other}.pem lists {party!r} as a host name of {other}, so it "
+                    f"could pass for {party}; issue it again without that name, or choose another "
+                    "party name"
+                )
+
+
+def _listed_names(path: Path) -> set[str]:
+    try:
+        extension = load_certificates(path)[0].extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except x509.ExtensionNotFound:
+        return set()
+    return {name.lower() for name in extension.value.get_values_for_type(x509.DNSName)}
 
 
 def _named(name: str) -> x509.Name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -10,6 +11,7 @@ import grpc
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.transport.certificate_check import check_certificates
+from florist.common.transport.peer_unavailable import PeerUnavailable, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,21 +20,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The paths of one party's authority, certificate and key. The files are read when used."""
+    """The paths of one party's authority, certificate and key. The files are read when used.
+
+    `peer_key_sha256` is the required SHA-256 of the peer's public key, in lower-case hex; None
+    admits every certificate of the authority that has the peer's name.
+    """
 
     authority: Path
     certificate: Path
     key: Path
+    peer_key_sha256: str | None = None
 
     @classmethod
-    def load(cls, authority: Path, certificate: Path, key: Path, own_name: str) -> Credentials:
+    def load(
+        cls,
+        authority: Path,
+        certificate: Path,
+        key: Path,
+        own_name: str,
+        peer_key_sha256: str | None = None,
+    ) -> Credentials:
         """Check the files and return their paths.
 
         Raises:
             ConfigurationError: lists every problem with its file and the fix.
         """
         check_certificates(authority, certificate, key, own_name).require()
-        return cls(authority, certificate, key)
+        return cls(authority, certificate, key, peer_key_sha256)
 
     def for_listener(self, on_connection: Callable[[], None]) -> grpc.ServerCredentials:
         """Server credentials that require a client certificate of the same authority.
@@ -52,10 +66,18 @@ class Credentials:
             configuration, unchanged, require_client_authentication=True
         )
 
-    def for_dialer(self) -> grpc.ChannelCredentials:
-        """Client credentials with this party's certificate."""
+    def for_dialer(self, peer_certificate: bytes) -> grpc.ChannelCredentials:
+        """Client credentials that accept exactly one certificate of the listener.
+
+        A gRPC client cannot read the certificate of its own connection. Therefore its only trusted
+        root is the certificate that was checked before: every connection of the channel fails in
+        the handshake unless the listener has the key of that very certificate.
+
+        Args:
+            peer_certificate: the listener's certificate in PEM format, verified by `probe`.
+        """
         return grpc.ssl_channel_credentials(
-            _read(self.authority), _read(self.key), _read(self.certificate)
+            peer_certificate, _read(self.key), _read(self.certificate)
         )
 
     def context(self) -> ssl.SSLContext:
@@ -68,6 +90,8 @@ class Credentials:
             context.load_verify_locations(self.authority)
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+                raise PeerUnavailable("too many open files") from None
             raise ConfigurationError(
                 f"{self.authority}, {self.certificate} and {self.key} cannot be used for TLS: "
                 f"{error}"
@@ -84,4 +108,4 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None

@@ -26,8 +26,9 @@ from florist.common.transport.grpc_streams import (
     Stream,
     shown,
 )
+from florist.common.transport.peer_unavailable import CertificateRejected, PeerUnavailable
 from florist.common.transport.rate_limited_log import RateLimitedLog
-from florist.common.transport.tls_probe import CertificateRejected, PeerUnavailable, probe
+from florist.common.transport.tls_probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,8 +80,9 @@ def dial(
         TransportError: at once, if waiting cannot help.
     """
 
-    def connect(seconds: float) -> Link:
-        return _connect(address, credentials, peer_name, seconds)
+    def connect(certificate: bytes | None, seconds: float) -> Link:
+        channel = pinned_channel(address, credentials, peer_name, certificate)
+        return _connect(channel, address, peer_name, seconds, with_tls=credentials is not None)
 
     return keep_trying(address, credentials, peer_name, timeout, connect, on_wait)
 
@@ -90,14 +92,14 @@ def keep_trying(
     credentials: Credentials | None,
     peer_name: str,
     timeout: float,
-    connect: Callable[[float], T],
+    connect: Callable[[bytes | None, float], T],
     on_wait: Callable[[str], None] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> T:
     """Call `connect` until it succeeds and return its result.
 
-    `connect` receives the maximum seconds of one attempt. The other arguments and the errors are
-    those of `dial`.
+    `connect` receives the peer's certificate, which has been checked (None without TLS), and the
+    maximum seconds of one attempt. The other arguments and the errors are those of `dial`.
     """
     if credentials is None:
         log.warning("TLS is off: the connection is readable and unauthenticated")
@@ -107,8 +109,8 @@ def keep_trying(
     while True:
         seconds = min(_ATTEMPT, max(0.1, deadline - clock.now()))
         try:
-            probe(address, credentials, peer_name, seconds)
-            return connect(seconds)
+            certificate = probe(address, credentials, peer_name, seconds)
+            return connect(certificate, seconds)
         except PeerUnavailable as error:
             refusals = refusals + 1 if isinstance(error, CertificateRejected) else 0
             reason = error.reason
@@ -127,21 +129,32 @@ def keep_trying(
         clock.sleep(pause)
 
 
-def open_channel(address: str, credentials: Credentials | None, peer_name: str) -> grpc.Channel:
-    """A gRPC channel to the party of that name; it connects on first use."""
+def pinned_channel(
+    address: str, credentials: Credentials | None, peer_name: str, certificate: bytes | None
+) -> grpc.Channel:
+    """A gRPC channel to the owner of a certificate; it connects on first use.
+
+    Args:
+        address: `host:port`.
+        credentials: None connects without TLS.
+        peer_name: the name of the peer.
+        certificate: the peer's certificate in PEM format, as `probe` returned it. No connection of
+            the channel accepts another one.
+    """
     options: list[tuple[str, str | int]] = list(_OPTIONS)
     if credentials is None:
         return grpc.insecure_channel(address, options)
+    if certificate is None:
+        raise ValueError("a channel with TLS needs the peer's certificate")
     # TLS compares the listener's certificate with the party's name, not with its host name.
     options.append(("grpc.ssl_target_name_override", peer_name))
-    return grpc.secure_channel(address, credentials.for_dialer(), options)
+    return grpc.secure_channel(address, credentials.for_dialer(certificate), options)
 
 
 def _connect(
-    address: str, credentials: Credentials | None, peer_name: str, timeout: float
+    channel: grpc.Channel, address: str, peer_name: str, timeout: float, *, with_tls: bool
 ) -> _DialedLink:
-    channel = open_channel(address, credentials, peer_name)
-    link = _DialedLink(channel, address, peer_name, with_tls=credentials is not None)
+    link = _DialedLink(channel, address, peer_name, with_tls=with_tls)
     try:
         link.open_control(timeout)
     except BaseException:

@@ -231,7 +231,7 @@ class GrpcListener:
         """Serve one stream of the peer."""
         self._silent.clear()
         try:
-            tls = self._identify(context)
+            tls = identify(context, self._credentials, self._peer_name)
             link, stream = self._admit(requests, context)
         except CallRefused as refusal:
             self._last_refusal = refusal.reason
@@ -241,12 +241,6 @@ class GrpcListener:
             link.await_own_side(stream)
         context.send_initial_metadata(((TLS, tls),))
         yield from stream.outgoing(link)
-
-    def _identify(self, context: grpc.ServicerContext) -> str:
-        """The TLS version of the call, after checking the peer's certificate."""
-        if self._credentials is None:
-            return "none"
-        return identify(context, self._peer_name)
 
     def _admit(
         self, requests: Iterator[bytes], context: grpc.ServicerContext

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 import grpc
@@ -22,11 +24,12 @@ from florist.common.core.errors import (
     TransportError,
 )
 from florist.common.transport import codec
-from florist.common.transport.grpc_dialer import keep_trying, open_channel
+from florist.common.transport.grpc_dialer import keep_trying, pinned_channel
 from florist.common.transport.grpc_prediction_server import MODEL, RETRY_AFTER
 from florist.common.transport.grpc_streams import REQUIRED_TLS, TLS, shown
 from florist.common.transport.messages import PredictionReply, ServingTerms
-from florist.common.transport.tls_probe import PeerUnavailable
+from florist.common.transport.peer_unavailable import PeerUnavailable
+from florist.common.transport.tls_probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +42,9 @@ log = logging.getLogger("florist.serving")
 
 #: Model names are sent in metadata, which allows no other characters.
 _MODEL_NAME = re.compile(r"[0-9A-Za-z-]{1,64}")
+#: Seconds between two checks, after failed calls, whether the peer has a new certificate; also the
+#: maximum duration of one check.
+_RENEWAL = 2.0
 
 
 class PeerBusy(TransportError):  # noqa: N818 - it reads as what happened
@@ -61,13 +67,27 @@ class PredictionConnection:
     """A connection to a party that serves predictions; thread-safe."""
 
     def __init__(
-        self, channel: grpc.Channel, address: str, peer_name: str, *, with_tls: bool, answer: float
+        self,
+        address: str,
+        credentials: Credentials | None,
+        peer_name: str,
+        certificate: bytes | None,
+        answer: float,
     ) -> None:
-        self._channel = channel
         self._address = address
+        self._credentials = credentials
         self._peer_name = peer_name
-        self._with_tls = with_tls
         self._answer = answer
+        self._renewing = Lock()
+        self._next_renewal = 0.0
+        self._metadata: tuple[tuple[str, str], ...] = ()
+        self._use(certificate)
+
+    def _use(self, certificate: bytes | None) -> None:
+        """Open a channel to the owner of `certificate`."""
+        channel = pinned_channel(self._address, self._credentials, self._peer_name, certificate)
+        self._certificate = certificate
+        self._channel = channel
         self._open: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(codec.OPEN)
         self._predict: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             codec.PREDICT
@@ -82,7 +102,6 @@ class PredictionConnection:
             health_pb2.HealthCheckRequest.SerializeToString,
             health_pb2.HealthCheckResponse.FromString,
         )
-        self._metadata: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def dial(
@@ -113,11 +132,8 @@ class PredictionConnection:
             TransportError: at once, if waiting cannot help.
         """
 
-        def connect(seconds: float) -> tuple[Self, ServingTerms]:
-            channel = open_channel(address, credentials, peer_name)
-            connection = cls(
-                channel, address, peer_name, with_tls=credentials is not None, answer=answer
-            )
+        def connect(certificate: bytes | None, seconds: float) -> tuple[Self, ServingTerms]:
+            connection = cls(address, credentials, peer_name, certificate, answer)
             try:
                 return connection, connection.open(offer, seconds)
             except PeerLost as error:
@@ -134,7 +150,7 @@ class PredictionConnection:
         with self._errors():
             data, call = self._open.with_call(codec.encode_serving(offer), timeout=timeout)
             tls = dict(call.initial_metadata()).get(TLS)
-        if self._with_tls and tls != REQUIRED_TLS:
+        if self._credentials is not None and tls != REQUIRED_TLS:
             raise TransportError(f"the connection uses {shown(str(tls))}; TLS 1.3 is required")
         terms = codec.decode_serving(ServingTerms, data)
         if not _MODEL_NAME.fullmatch(terms.model) or not terms.max_rows:
@@ -150,6 +166,7 @@ class PredictionConnection:
         try:
             answer = self._health(request, timeout=timeout)
         except grpc.RpcError:
+            self._renew()
             return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
@@ -227,9 +244,32 @@ class PredictionConnection:
             case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.INTERNAL:
                 return PeerFailed(f"{peer} refused a request: {details}")
             case code:
+                self._renew()
                 late = code is grpc.StatusCode.DEADLINE_EXCEEDED
                 why = "no answer in time" if late else details
                 return PeerLost(f"{peer} does not serve predictions now: {why}")
+
+    def _renew(self) -> None:
+        """Accept the peer's new certificate, if it has one since its last start.
+
+        A channel accepts one certificate only. The new one is checked like the first.
+        """
+        if self._credentials is None or not self._renewing.acquire(blocking=False):
+            return
+        try:
+            if time.monotonic() < self._next_renewal:
+                return
+            found = probe(self._address, self._credentials, self._peer_name, _RENEWAL)
+            if found != self._certificate:
+                log.info("%s has a new certificate", self._peer_name)
+                old = self._channel
+                self._use(found)
+                old.close()
+        except FloristError as error:
+            log.debug("no connection to %s: %s", self._peer_name, error.reason)
+        finally:
+            self._next_renewal = time.monotonic() + _RENEWAL
+            self._renewing.release()
 
 
 class _Source:

@@ -129,7 +129,6 @@ class PredictionServer:
             clock: the clock for idle streams and log lines.
         """
         self._address = address
-        self._with_tls = credentials is not None
         self._credentials = credentials
         self._peer_name = peer_name
         self._handler = handler
@@ -267,7 +266,7 @@ class PredictionServer:
     ) -> Iterator[str]:
         """A call from the peer that is within the limits; yields its TLS version."""
         with self._refusals(context):
-            tls = identify(context, self._peer_name) if self._with_tls else "none"
+            tls = identify(context, self._credentials, self._peer_name)
             with self._counted(), slots.one():
                 if with_model:
                     self._handler.check_model(_metadata(context, MODEL))

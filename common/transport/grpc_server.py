@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 import grpc
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.transport.grpc_streams import OPTIONS, REQUIRED_TLS, shown
+from florist.common.transport.grpc_streams import OPTIONS, REQUIRED_TLS
+from florist.common.transport.peer_identity import read_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,10 @@ class CallRefused(Exception):  # noqa: N818 - it ends a call
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+class CallerRejected(CallRefused):
+    """The caller is not the peer, or its connection is not good enough to tell."""
 
 
 def bind(
@@ -65,27 +70,46 @@ def bind(
     return f"{address.rpartition(':')[0]}:{port}"
 
 
-def identify(context: grpc.ServicerContext, peer_name: str) -> str:
+def identify(context: grpc.ServicerContext, credentials: Credentials | None, peer_name: str) -> str:
     """The TLS version of a call, after checking that its certificate is the peer's.
 
+    Args:
+        context: the call.
+        credentials: None admits anyone, without TLS.
+        peer_name: the required common name.
+
     Raises:
-        CallRefused: the certificate is not the peer's, or the connection does not use TLS 1.3.
+        CallerRejected: the certificate is not the peer's, or the connection does not use TLS 1.3.
     """
-    facts = cast("Mapping[str, Sequence[bytes]]", context.auth_context())
-    names = [shown(n.decode(errors="replace")) for n in facts.get("x509_common_name", ())]
-    if names != [peer_name]:
-        raise CallRefused(
-            grpc.StatusCode.PERMISSION_DENIED,
-            f"the certificate belongs to {', '.join(map(repr, names)) or 'nobody'}, not to the "
-            "configured peer",
+    if credentials is None:
+        return "none"
+    version = require_tls(context)
+    pem = _facts(context).get("x509_pem_cert", (b"",))[0]
+    problem = read_identity(pem).problem(peer_name, credentials.peer_key_sha256)
+    if problem is not None:
+        raise CallerRejected(
+            grpc.StatusCode.PERMISSION_DENIED, f"{problem}, not to the configured peer"
         )
-    version = facts["ssl_tls_version"][0].decode()
+    return version
+
+
+def require_tls(context: grpc.ServicerContext) -> str:
+    """The TLS version of a call, whoever makes it.
+
+    Raises:
+        CallerRejected: the connection does not use TLS 1.3.
+    """
+    version = _facts(context)["ssl_tls_version"][0].decode()
     if version != REQUIRED_TLS:
-        raise CallRefused(
+        raise CallerRejected(
             grpc.StatusCode.FAILED_PRECONDITION,
             f"the connection uses {version}; TLS 1.3 is required",
         )
     return version
+
+
+def _facts(context: grpc.ServicerContext) -> Mapping[str, Sequence[bytes]]:
+    return cast("Mapping[str, Sequence[bytes]]", context.auth_context())
 
 
 def _why_not_bound(address: str) -> str:

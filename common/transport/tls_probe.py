@@ -10,10 +10,12 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError, TransportError
 from florist.common.settings.addresses import split_address
+from florist.common.transport.peer_identity import read_identity, shown_names
+from florist.common.transport.peer_unavailable import CertificateRejected, PeerUnavailable
 
 if TYPE_CHECKING:
     from florist.common.transport.credentials import Credentials
@@ -28,21 +30,13 @@ _OTHER_ISSUER = {2, 18, 19, 20, 21}
 _OTHER_NAME = {62, 64}
 
 
-class PeerUnavailable(TransportError):  # noqa: N818 - it reads as what happened
-    """The peer cannot be reached now; waiting may help."""
-
-
-class CertificateRejected(PeerUnavailable):
-    """The peer closed the connection right after it received this party's certificate."""
-
-    advice = (
-        "Check that both certificates are of the same authority and have not expired, and that "
-        "the peer's configuration contains this party's name. The peer's log shows the reason."
-    )
-
-
-def probe(address: str, credentials: Credentials | None, peer_name: str, timeout: float) -> None:
+def probe(
+    address: str, credentials: Credentials | None, peer_name: str, timeout: float
+) -> bytes | None:
     """Connect to a listening party, perform a handshake and disconnect.
+
+    Returns the peer's certificate in PEM format, after checking it; None without TLS. The caller
+    pins it for its own connections, which might reach another server than the probe did.
 
     Args:
         address: `host:port`.
@@ -57,10 +51,10 @@ def probe(address: str, credentials: Credentials | None, peer_name: str, timeout
     host, port = _host_and_port(address)
     try:
         with socket.create_connection((host, port), timeout) as connection:
-            if credentials is None:
-                _probe_plaintext(connection, address, timeout)
-            else:
-                _probe_tls(connection, credentials, address, peer_name)
+            if credentials is not None:
+                return _probe_tls(connection, credentials, address, peer_name)
+            _probe_plaintext(connection, address, timeout)
+            return None
     except socket.gaierror as error:
         raise PeerUnavailable(
             f"the host name {host} cannot be resolved: {error.strerror}"
@@ -75,8 +69,8 @@ def probe(address: str, credentials: Credentials | None, peer_name: str, timeout
 
 def _probe_tls(
     connection: socket.socket, credentials: Credentials, address: str, peer_name: str
-) -> None:
-    """Perform a TLS handshake and find out whether the listener accepts our certificate.
+) -> bytes:
+    """Perform a TLS handshake; return the listener's certificate if both sides accept each other.
 
     In TLS 1.3 the client completes its handshake before the server checks the client's certificate.
     The server then either sends its HTTP/2 settings, or closes the connection without a message.
@@ -90,16 +84,27 @@ def _probe_tls(
     except ssl.SSLError as error:
         raise TransportError(_handshake_failed(error, address)) from None
     with tls:
-        if (name := _common_name(tls)) != peer_name:
+        pem = ssl.DER_cert_to_PEM_cert(tls.getpeercert(binary_form=True) or b"").encode()
+        identity = read_identity(pem)
+        if identity.problem(peer_name, None) is not None:
             raise TransportError(
-                f"the certificate at {address} belongs to {name!r}, but this party's configuration "
-                f"names the peer {peer_name!r}; check the address and party.peer"
+                f"the certificate at {address} belongs to {shown_names(identity.common_names)}, "
+                f"but this party's configuration names the peer {peer_name!r}; check the address "
+                "and party.peer. The common name must be exactly the peer's name"
+            )
+        if identity.problem(peer_name, credentials.peer_key_sha256) is not None:
+            raise TransportError(
+                f"the SHA-256 of the public key of {peer_name} at {address} is "
+                f"{identity.key_sha256}, but network.tls.peer_key_sha256 is "
+                f"{credentials.peer_key_sha256}; if the peer has a new key, confirm the value with "
+                "the peer by other means and correct the setting"
             )
         if not _first_bytes(tls):
             raise CertificateRejected(
                 f"{peer_name} at {address} closed the connection after it received this party's "
                 f"certificate {credentials.certificate}"
             )
+        return pem
 
 
 def _probe_plaintext(connection: socket.socket, address: str, timeout: float) -> None:
@@ -132,15 +137,6 @@ def _first_bytes(connection: socket.socket) -> bytes:
         return connection.recv(16)
     except (ConnectionResetError, ssl.SSLError):
         return b""
-
-
-def _common_name(tls: ssl.SSLSocket) -> str:
-    subject = (tls.getpeercert() or {}).get("subject", ())
-    for part in cast("tuple[tuple[tuple[str, str], ...], ...]", subject):
-        for key, value in part:
-            if key == "commonName":
-                return value
-    return ""
 
 
 def _certificate_refused(error: ssl.SSLCertVerificationError, address: str, peer_name: str) -> str:

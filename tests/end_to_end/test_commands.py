@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from cryptography import x509
 from typer.testing import CliRunner
 
 from florist.cli.party import app as party_app
@@ -66,9 +68,38 @@ def test_certs_creates_one_authority_and_private_keys(tmp_path: Path) -> None:
     assert len(list(directory.glob("*.key"))) == 3
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (["--party", "bank"], ["--party", "telco", "--at", "bank"]),
+        (["--party", "bank"], ["--party", "telco", "--at", "BANK."]),
+        (["--party", "bank", "--at", "telco"], ["--party", "telco"]),
+        ([], ["--party", "bank", "--party", "telco", "--at", "telco"]),
+    ],
+)
+def test_certs_rejects_the_name_of_another_party_as_a_host_name(
+    tmp_path: Path, first: list[str], second: list[str]
+) -> None:
+    directory = tmp_path / "authority"
+    florist("certs", str(directory), *first)
+    with pytest.raises(ConfigurationError, match=r"bank|telco"):
+        runner.invoke(app, ["certs", str(directory), *second], catch_exceptions=False)
+    assert not (directory / "telco.pem").exists()
+    florist("certs", str(directory), "--force", "--party", "bank", "--at", "bank")
+
+
+def test_init_lists_no_other_party_in_a_certificate(tmp_path: Path) -> None:
+    florist("init", str(tmp_path / "new"), "--address", "bank:7443", "--no-sample-data")
+    certificate = tmp_path / "new" / "certificates" / "telco.pem"
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["telco"]
+
+
 def test_preflight_of_a_valid_party(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     printed = florist("preflight", "--config", str(workspace.config("passive")))
+    assert re.search(r"network\.tls\.peer_key_sha256, is [0-9a-f]{64}", printed)
     assert printed.count("✓") == 8
     assert "not up" in printed
 
@@ -78,7 +109,7 @@ def test_preflight_with_the_peer_up_leaves_it_waiting(tmp_path: Path) -> None:
     with workspace.start("active") as active:
         active.wait_for("listening")
         printed = florist("preflight", "--config", str(workspace.config("passive")))
-        assert "we agree" in printed
+        assert re.search("we agree; the SHA-256 of its public key is [0-9a-f]{64}", printed)
         active.wait_for("has checked the connection")
         with workspace.start("passive") as passive:
             assert (active.finish(), passive.finish()) == (0, 0)

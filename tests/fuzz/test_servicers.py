@@ -25,7 +25,7 @@ from florist.common.core.errors import FloristError, PeerLost, ProtocolViolation
 from florist.common.session.session import Session, SessionTimeouts
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
-from florist.common.transport.grpc_dialer import dial, open_channel
+from florist.common.transport.grpc_dialer import dial
 from florist.common.transport.grpc_prediction_client import PredictionConnection
 from florist.common.transport.grpc_prediction_server import PredictionServer, ServerSettings
 from florist.common.transport.messages import (
@@ -43,7 +43,7 @@ from tests.fuzz import http2
 from tests.fuzz.damage import damaged
 from tests.fuzz.targets import HELLO, MESSAGES
 from tests.support.certificates import ACTIVE, PASSIVE
-from tests.support.links import PATIENCE, listening
+from tests.support.links import PATIENCE, listening, open_channel
 from tests.support.waiting import settled, wait_until
 
 if TYPE_CHECKING:

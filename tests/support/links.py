@@ -6,13 +6,16 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.grpc_dialer import dial, pinned_channel
 from florist.common.transport.grpc_listener import GrpcListener
 from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.tls_probe import probe
 from tests.support.certificates import ACTIVE, PASSIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import grpc
 
     from florist.common.transport.channel import Link
     from florist.common.transport.credentials import Credentials
@@ -25,6 +28,12 @@ def free_address() -> str:
     """Where nothing listens, and something soon may."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def open_channel(address: str, credentials: Credentials | None, peer_name: str) -> grpc.Channel:
+    """A gRPC channel to the party that listens at `address`."""
+    certificate = probe(address, credentials, peer_name, PATIENCE)
+    return pinned_channel(address, credentials, peer_name, certificate)
 
 
 @contextmanager

@@ -29,8 +29,9 @@ def connect(how: str, address: str, peer_name: str, credentials: Credentials) ->
 
 
 def main() -> None:
-    how, address, peer_name, *files = sys.argv[1:]
-    link = connect(how, address, peer_name, Credentials(*map(Path, files)))
+    how, address, peer_name, authority, certificate, key = sys.argv[1:]
+    credentials = Credentials(Path(authority), Path(certificate), Path(key))
+    link = connect(how, address, peer_name, credentials)
     link.channel("lane", PATIENCE)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -18,7 +18,6 @@ from grpc_health.v1 import health_pb2
 
 from florist.common.core.errors import ConfigurationError, PeerFailed, PeerLost, TransportError
 from florist.common.transport import codec
-from florist.common.transport.grpc_dialer import open_channel
 from florist.common.transport.grpc_prediction_client import (
     PeerBusy,
     PredictionConnection,
@@ -32,10 +31,10 @@ from florist.common.transport.messages import (
     ServingOffer,
     ServingTerms,
 )
+from florist.common.transport.peer_unavailable import PeerUnavailable
 from florist.common.transport.refusal import RefusalReason, RequestRefused
-from florist.common.transport.tls_probe import PeerUnavailable
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
-from tests.support.links import listening
+from tests.support.links import listening, open_channel
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -86,9 +85,10 @@ def serving(
     calls: int = 8,
     streams: int = 2,
     idle: float = 30.0,
+    address: str = "127.0.0.1:0",
 ) -> Iterator[PredictionServer]:
     server = PredictionServer(
-        "127.0.0.1:0",
+        address,
         credentials,
         PASSIVE,
         handler or EchoHandler(),
@@ -127,6 +127,33 @@ def test_calls_and_streams_are_answered(
 
 
 # --- who is let in ---
+
+
+def test_a_peer_may_restart_with_a_new_certificate(
+    active: Credentials, passive: Credentials, trust: Trust
+) -> None:
+    with serving(active) as server, connection_to(server, passive) as connection:
+        assert connection.predict(request()).probabilities == b"rows"
+        server.close()
+        renewed = trust.with_common_names(ACTIVE, listed=ACTIVE)
+        with serving(renewed, address=server.address):
+            wait_until(lambda: connection.is_ready(1), within=15)
+            assert connection.predict(request()).probabilities == b"rows"
+
+
+def test_a_server_of_another_party_gets_no_request(
+    active: Credentials, passive: Credentials, trust: Trust
+) -> None:
+    """Its certificate lists the peer's name, but its common name is another."""
+    with serving(active) as server, connection_to(server, passive) as connection:
+        server.close()
+        thief = EchoHandler()
+        with serving(trust.party("mallory", ACTIVE), thief, address=server.address):
+            for _ in range(3):
+                assert not connection.is_ready(1)
+                with pytest.raises(TransportError):
+                    connection.predict(request())
+            assert thief.asked == 0
 
 
 def test_only_the_peer_is_admitted(active: Credentials, trust: Trust, stranger: Trust) -> None:

@@ -38,7 +38,7 @@ from florist.common.transport.messages import (
     SetChunk,
     Step,
 )
-from florist.common.transport.tls_probe import PeerUnavailable
+from florist.common.transport.peer_unavailable import PeerUnavailable
 from tests.support.certificates import ACTIVE, PASSIVE
 from tests.support.links import PATIENCE, free_address, grpc_links, listening
 from tests.support.waiting import settled, wait_until

@@ -19,7 +19,8 @@ from florist.common.transport import codec, grpc_listener
 from florist.common.transport.credentials import Credentials
 from florist.common.transport.grpc_dialer import dial
 from florist.common.transport.messages import Heartbeat
-from florist.common.transport.tls_probe import PeerUnavailable, probe
+from florist.common.transport.peer_unavailable import PeerUnavailable
+from florist.common.transport.tls_probe import probe
 from tests.support.certificates import ACTIVE, LONG_AGO, PASSIVE, Trust
 from tests.support.links import PATIENCE, listening
 
@@ -265,7 +266,7 @@ def test_credentials_are_checked_when_loaded(trust: Trust, tmp_path: Path) -> No
         Credentials.load(good.authority, good.certificate, good.key, ACTIVE)
     missing = Credentials(tmp_path / "none.pem", good.certificate, good.key)
     with pytest.raises(ConfigurationError, match=r"none\.pem"):
-        missing.for_dialer()
+        missing.context()
     with pytest.raises(ConfigurationError, match=r"none\.pem"):
         missing.context()
     assert "PRIVATE" not in repr(good)

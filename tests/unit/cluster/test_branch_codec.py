@@ -118,7 +118,7 @@ def test_an_order_is_decoded_as_it_was_sent(tmp_path: Path) -> None:
     order = BranchOrder(
         import_path="florist.active_party.role:ACTIVE",
         config=config,
-        tls=TlsContents(authority=b"\xff", certificate=b"c", key=b"k"),
+        tls=TlsContents(authority=b"\xff", certificate=b"c", key=b"k", peer_key_sha256=None),
         table="train",
         record=UnionRecord(folder=tmp_path, identity=b"\0"),
         number=1,
@@ -182,4 +182,6 @@ def test_an_unknown_request_is_refused(call: bytes) -> None:
 
 
 def test_a_tls_key_is_not_in_the_repr() -> None:
-    assert "secret" not in repr(TlsContents(authority=b"a", certificate=b"c", key=b"secret"))
+    assert "secret" not in repr(
+        TlsContents(authority=b"a", certificate=b"c", key=b"secret", peer_key_sha256=None)
+    )

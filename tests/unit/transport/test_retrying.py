@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from florist.common.transport.grpc_dialer import keep_trying
+from florist.common.transport.peer_unavailable import PeerUnavailable
 from florist.common.transport.rate_limited_log import RateLimitedLog
-from florist.common.transport.tls_probe import PeerUnavailable
 from tests.support.clocks import FakeClock
 from tests.support.links import free_address
 
@@ -16,7 +16,7 @@ def test_retries_are_spaced_and_end_in_time() -> None:
     clock, address = FakeClock(), free_address()
     reasons: list[str] = []
 
-    def connect(_: float) -> None:
+    def connect(_certificate: bytes | None, _seconds: float) -> None:
         pytest.fail("there is nothing to connect to")
 
     with pytest.raises(
