@@ -89,10 +89,8 @@ class BranchHost:
         return {**greeting, "public": ours.public, "engine": self._branch.engine}
 
     def host(self) -> str:
-        """Return the address of this machine, as the cluster knows it."""
-        import ray  # noqa: PLC0415 - installed, as this runs on its cluster
-
-        return str(ray.util.get_node_ip_address())
+        """Return the address of this machine for the peer's branches."""
+        return ray_cluster.host_of_this_node()
 
     def call(self, head: bytes, sealed: bytes, actors: Sequence[BranchActor] = ()) -> bytes:
         """Return the sealed reply to a sealed request of the head, or `UNKNOWN_SESSION`.
@@ -213,7 +211,9 @@ class RayBranches:
             ConfigurationError: there is no such cluster, or it has too few cores.
         """
         count, compute = config.agreement.branches, config.compute
-        self._joined = ray_cluster.join(compute.ray_address, compute.ray_workers)
+        self._joined = ray_cluster.join(
+            compute.ray_address, compute.ray_workers, config.run_directory
+        )
         import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
 
         self._actors: list[BranchActor] = []

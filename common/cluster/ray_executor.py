@@ -46,6 +46,7 @@ from florist.common.storage.id_column import packed_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+    from pathlib import Path
 
     import numpy.typing as npt
     from ray import ObjectRef
@@ -103,12 +104,19 @@ class RayExecutor:
     """Uses workers with one core each, on the party's own cluster."""
 
     def __init__(
-        self, group: Group, *, engine: str = "auto", address: str = "auto", workers: int = 0
+        self,
+        group: Group,
+        *,
+        folder: Path | None = None,
+        engine: str = "auto",
+        address: str = "auto",
+        workers: int = 0,
     ) -> None:
         """Connect, and wait for the first worker; the others join as they start.
 
         Args:
             group: the group on this machine.
+            folder: see `ray_cluster.join`.
             engine: the engine of the workers' group.
             address: see `ray_cluster.join`.
             workers: the number of workers; 0 means one per core of the cluster.
@@ -117,7 +125,7 @@ class RayExecutor:
             ConfigurationError: there is no such cluster, or a worker cannot be used.
         """
         self.group = group
-        self._joined = ray_cluster.join(address, workers)
+        self._joined = ray_cluster.join(address, workers, folder)
         import ray  # noqa: PLC0415 - an extra; installed, as we have joined the cluster
 
         self._ray = ray

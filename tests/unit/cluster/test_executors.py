@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +39,7 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from florist.common.cluster.sealed_jobs import Job
     from florist.common.groups.group import Exponent, Group
@@ -432,7 +435,7 @@ def test_the_cluster_sees_nothing_in_the_clear(
 
 
 def test_a_local_cluster_that_does_not_start_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tries: list[str] = []
 
@@ -444,8 +447,13 @@ def test_a_local_cluster_that_does_not_start_is_tried_again(
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    assert ray_cluster.join("local", 1)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(ray_cluster, "check_cluster", lambda _address: None)
+    monkeypatch.setattr(ray_cluster, "_resources", ExitStack())
+    assert ray_cluster.join("local", 1, tmp_path)
     assert len(tries) == 2
     with pytest.raises(ConfigurationError, match="no usable Ray cluster at 'local': The curr"):
-        ray_cluster.join("local", 1)
+        ray_cluster.join("local", 1, tmp_path)
     assert len(tries) == 4
+    assert list(tmp_path.iterdir()) == []
