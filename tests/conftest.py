@@ -1,9 +1,16 @@
-"""For all tests: what the libraries must know before they are loaded."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
 import os
 
-# As the commands set it: threads of torch that wait do not fight for the cores.
+from hypothesis import settings
+
+# As the commands set it: waiting torch threads sleep instead of competing for the cores. It must be
+# set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+# A property holds however busy the machine is.
+settings.register_profile("florist", deadline=None)
+settings.load_profile("florist")
