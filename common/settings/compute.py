@@ -32,7 +32,8 @@ class ComputeSettings(Section):
     ray_address: RayAddress = Field(
         default="auto",
         description="The Ray cluster. auto: the one that this machine belongs to; host:port: the "
-        "address of its head node; local: a temporary one on this machine only.",
+        "address of its head node; local: a temporary one on this machine only. A cluster must use "
+        "Ray's token authentication.",
     )
     ray_workers: int = Field(
         default=0,
