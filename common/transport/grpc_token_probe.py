@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import grpc
@@ -17,7 +17,7 @@ class ProbeTls:
 
     authority: Path
     certificate: Path
-    key: Path
+    key: Path = field(repr=False)
 
     def credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
