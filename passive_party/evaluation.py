@@ -53,13 +53,19 @@ def evaluate_passive(
     if data.agreement.passive_learns == "nothing":
         _check(not any(value is not None for value in astuple(summary)))
         return None
-    return Evaluation(
+    return Evaluation(*estimates_of(summary), None, data.sizes.peer, data.sizes.shared)
+
+
+def estimates_of(summary: EvaluationSummary) -> tuple[Estimate, Estimate, Estimate]:
+    """Return the AUC, ACE and log loss of the peer's summary.
+
+    Raises:
+        ProtocolViolation: one is missing, or is not a number.
+    """
+    return (
         _estimate(summary.auc, summary.auc_error),
         _estimate(summary.ace, summary.ace_error),
         _estimate(summary.log_loss, summary.log_loss_error),
-        None,
-        data.sizes.peer,
-        data.sizes.shared,
     )
 
 

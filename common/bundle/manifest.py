@@ -16,10 +16,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.roles import RoleName
+from florist.common.core.text import abbreviated
 from florist.common.settings.agreement import Agreement, CalibrationTime
 from florist.common.settings.section import StrictModel
 from florist.common.settings.training import Model
@@ -124,14 +125,15 @@ def read_manifest(folder: Path, role: RoleName) -> VerifiedManifest:
         raise damaged(path) from None
     if written != FORMAT:
         raise ConfigurationError(
-            f"{path} has format {written}, but this release reads format {FORMAT}; use the release "
-            "that wrote it, or train again"
+            f"{path} has format {abbreviated(written)}, but this release reads format {FORMAT}; "
+            "use the release that wrote it, or train again"
         )
     try:
         manifest = BundleManifest.parse(values)
-    except ValidationError:
+        is_intact = _digest(values) == digest
+    except (ValueError, RecursionError):  # pydantic's errors are ValueErrors; so is NaN in a digest
         raise damaged(path) from None
-    if _digest(values) != digest:
+    if not is_intact:
         raise damaged(path)
     for name in _VERIFIED_FILES:
         _check_file(folder / name, manifest.files.get(name))

@@ -6,6 +6,7 @@ Nothing is pickled, so that no message can execute code.
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
@@ -41,20 +42,22 @@ def decode_head_request(data: bytes) -> HeadRequest:
     """Return the request of a head.
 
     Raises:
-        ValidationError: it is malformed, or not such a request.
+        InternalError: it is malformed, or not such a request.
     """
-    text, payload = _split(data)
-    return _with_payload(_HEAD_REQUESTS.validate_json(text), payload)
+    with _malformed_as_error():
+        text, payload = _split(data)
+        return _with_payload(_HEAD_REQUESTS.validate_json(text), payload)
 
 
 def decode_member_request(data: bytes) -> MemberRequest:
     """Return the request of another branch of the party.
 
     Raises:
-        ValidationError: it is malformed, or not such a request.
+        InternalError: it is malformed, or not such a request.
     """
-    text, payload = _split(data)
-    return _with_payload(_MEMBER_REQUESTS.validate_json(text), payload)
+    with _malformed_as_error():
+        text, payload = _split(data)
+        return _with_payload(_MEMBER_REQUESTS.validate_json(text), payload)
 
 
 def encode_reply(answer: Callable[[], BranchMessage]) -> bytes:
@@ -74,11 +77,23 @@ def decode_reply(kind: type[M], data: bytes) -> M:
 
     Raises:
         FloristError: the error that the call raised.
+        InternalError: the reply is malformed.
     """
-    if data[:1] != _SUCCEEDED:
-        raise _Failure.model_validate_json(data[1:]).error()
-    text, payload = _split(data, start=1)
-    return _with_payload(kind.model_validate_json(text), payload)
+    with _malformed_as_error():
+        if data[:1] != _SUCCEEDED:
+            raise _Failure.model_validate_json(data[1:]).error()
+        text, payload = _split(data, start=1)
+        return _with_payload(kind.model_validate_json(text), payload)
+
+
+@contextmanager
+def _malformed_as_error() -> Iterator[None]:
+    """Turn the errors of malformed bytes into one that has none of them."""
+    try:
+        yield
+    except (ValueError, RecursionError, struct.error) as error:  # pydantic's are ValueErrors
+        problem = type(error).__name__
+        raise InternalError(f"a malformed message between a head and a branch: {problem}") from None
 
 
 def _parts(message: BranchMessage) -> tuple[bytes, bytes, bytes]:
@@ -90,6 +105,8 @@ def _parts(message: BranchMessage) -> tuple[bytes, bytes, bytes]:
 def _split(data: bytes, start: int = 0) -> tuple[bytes, bytes]:
     (length,) = _LENGTH.unpack_from(data, start)
     text = start + _LENGTH.size
+    if length > len(data) - text:
+        raise ValueError("a message is shorter than it says")
     return data[text : text + length], data[text + length :]
 
 

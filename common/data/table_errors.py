@@ -11,6 +11,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: A compressed table may expand to this many times its size, and to `FREE_EXPANSION` bytes anyway.
+MAX_EXPANSION = 250
+FREE_EXPANSION = 1 << 30
+
+
+def expansion_limit(file_bytes: int) -> int:
+    """Return the number of bytes to which a compressed file of this size may expand."""
+    return max(FREE_EXPANSION, MAX_EXPANSION * file_bytes)
+
+
+def expands_too_much(path: Path, file_bytes: int, fix: str) -> ConfigurationError:
+    """Make the error for a compressed file that exceeds `expansion_limit`."""
+    return ConfigurationError(
+        f"{path}: expands to more than {expansion_limit(file_bytes):,} bytes from {file_bytes:,} "
+        f"compressed ones, which no ordinary table does; {fix}"
+    )
+
+
 def unreadable(path: Path, problem: object) -> ConfigurationError:
     """Make the error for an unreadable file; `problem` is the error of the system or of Arrow."""
     return ConfigurationError(

@@ -13,7 +13,12 @@ from pyarrow import csv
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted
-from florist.common.data.table_errors import no_rows, unreadable
+from florist.common.data.table_errors import (
+    expands_too_much,
+    expansion_limit,
+    no_rows,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,6 +55,8 @@ def text_column_names(path: Path, layout: TextLayout) -> list[str]:
             return names
     except UnicodeDecodeError:
         raise _not_utf8(path, "the header") from None
+    except _ExpandsTooMuch as error:
+        raise error.explained(path) from None
     except pa.ArrowException as error:
         raise _explained(path, None, layout, error) from None
     except OSError as error:
@@ -68,6 +75,8 @@ def read_text(
     """
     try:
         yield from _text_blocks(path, names, layout)
+    except _ExpandsTooMuch as error:
+        raise error.explained(path) from None
     except pa.ArrowException as error:
         raise _explained(path, names, layout, error) from None
     except OSError as error:
@@ -107,7 +116,51 @@ def _raw(path: Path) -> pa.NativeFile:
 
 
 def _decompressed(file: pa.NativeFile, path: Path) -> pa.NativeFile:
-    return pa.CompressedInputStream(file, "gzip") if path.suffix.lower() == ".gz" else file
+    if path.suffix.lower() != ".gz":
+        return file
+    return pa.PythonFile(_LimitedGzip(file, path.stat().st_size), mode="r")
+
+
+class _ExpandsTooMuch(Exception):  # noqa: N818 - caught here and turned into a ConfigurationError
+    """A gzip file exceeds `expansion_limit`: perhaps a decompression bomb."""
+
+    def __init__(self, file_bytes: int) -> None:
+        super().__init__()
+        self.file_bytes = file_bytes
+
+    def explained(self, path: Path) -> ConfigurationError:
+        fix = "if it is the right file, decompress it, and specify the decompressed one"
+        return expands_too_much(path, self.file_bytes, fix)
+
+
+class _LimitedGzip:
+    """The decompressed content of a gzip file, up to `expansion_limit`."""
+
+    def __init__(self, file: pa.NativeFile, file_bytes: int) -> None:
+        self._content = pa.CompressedInputStream(file, "gzip")
+        self._file_bytes = file_bytes
+        self._left = expansion_limit(file_bytes)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return bool(self._content.closed)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            _ExpandsTooMuch: there are too many.
+        """
+        content: bytes = self._content.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise _ExpandsTooMuch(self._file_bytes)
+        return content
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._content.close()
 
 
 def _read_options(layout: TextLayout, *, use_threads: bool = True) -> csv.ReadOptions:
@@ -142,6 +195,8 @@ def _explained(
             pass
     except (pa.ArrowException, OSError) as slower:
         problem = str(slower)
+    except _ExpandsTooMuch as slower:
+        return slower.explained(path)
     row = re.search(r"Row #(\d+)", problem)
     header = "" if layout.names else " (the header is row 1)"
     where = f"row {int(row[1]):,}{header}" if row else "a row"

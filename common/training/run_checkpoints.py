@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.run_facts import RunFacts
 
@@ -53,10 +54,21 @@ class RunCheckpoints:
         return sorted({*self._regular.steps(), *self._interrupted.steps()})
 
     def load(self, step: int) -> RunCheckpoint:
-        """Read a checkpoint and verify all of it."""
+        """Read a checkpoint and verify all of it.
+
+        Raises:
+            ConfigurationError: it is damaged, or of another release.
+        """
         is_interrupted = step not in self._regular.steps() and step in self._interrupted.steps()
         stored = (self._interrupted if is_interrupted else self._regular).load(step)
-        return RunCheckpoint(step, stored.tensors, RunFacts.from_json(stored.facts))
+        try:
+            facts = RunFacts.from_json(stored.facts)
+        except (ValueError, RecursionError):  # pydantic's errors are ValueErrors
+            raise ConfigurationError(
+                f"{self.directory}: the checkpoint of step {step} is damaged, or was written by "
+                "another release; restore it, or start over with --force"
+            ) from None
+        return RunCheckpoint(step, stored.tensors, facts)
 
     def clear(self) -> None:
         """Delete all checkpoints: the run is complete or starts over."""

@@ -30,8 +30,14 @@ def all_targets(folder: Path) -> dict[str, Target]:
     import atheris  # noqa: PLC0415 - need not be installed
 
     with redirect_stderr(StringIO()), atheris.instrument_imports(include=["florist"]):
+        from tests.fuzz.application_targets import (  # noqa: PLC0415
+            APPLICATION_MESSAGES,
+            application_file_targets,
+        )
         from tests.fuzz.targets import MESSAGES, file_targets  # noqa: PLC0415
-    return {target.name: target for target in (*MESSAGES, *file_targets(folder))}
+    messages = (*MESSAGES, *APPLICATION_MESSAGES)
+    files = (*file_targets(folder), *application_file_targets(folder))
+    return {target.name: target for target in (*messages, *files)}
 
 
 def fuzz(target: Target, what: list[str]) -> None:

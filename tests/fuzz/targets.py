@@ -181,7 +181,7 @@ def _session(data: bytes) -> None:
         pass
 
 
-def _conversation(*messages: Message) -> bytes:
+def conversation(*messages: Message) -> bytes:
     return BREAK.join(map(codec.encode, messages))
 
 
@@ -229,13 +229,13 @@ MESSAGES = (
     Target(
         "set",
         _set,
-        (_conversation(SetHeader(_STEP, 3), SetChunk(_STEP, 0, _points(3))),),
+        (conversation(SetHeader(_STEP, 3), SetChunk(_STEP, 0, _points(3))),),
     ),
     Target(
         "union",
         _union,
         (
-            _conversation(
+            conversation(
                 UnionOpening(b"", (), 3, b""),
                 UnionTerms(resume=False, nonce=_DIGEST, sealing_key=bytes(KEY_BYTES)),
             ),
@@ -244,7 +244,7 @@ MESSAGES = (
     Target(
         "branches",
         _branches,
-        (_conversation(UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(NAME_BYTES))),),
+        (conversation(UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(NAME_BYTES))),),
     ),
     Target("block", _block, (codec.encode(EmbeddingBlock(3, 0, _ROWS)),)),
     Target("test block", _test_block, (codec.encode(messages.TestEmbeddingBlock(3, 0, _ROWS)),)),
@@ -257,15 +257,15 @@ MESSAGES = (
         "session",
         _session,
         (
-            _conversation(Hello(HELLO.protocol, "passive", "1", AGREEMENT, "align"), Heartbeat(1)),
-            _conversation(Abort("no")),
+            conversation(Hello(HELLO.protocol, "passive", "1", AGREEMENT, "align"), Heartbeat(1)),
+            conversation(Abort("no")),
         ),
     ),
     Target(
         "opening",
         _opening,
         (
-            _conversation(
+            conversation(
                 TrainingOpening(union_sha256=_DIGEST, run=b"", steps=(1, 2), commitment=_DIGEST),
                 NonceReveal(_DIGEST),
             ),
@@ -282,7 +282,7 @@ def file_targets(folder: Path) -> tuple[Target, ...]:
     return (*_alignment_files(folder), *_checkpoint_files(folder), *_small_files(folder))
 
 
-def _damaging(name: str, path: Path, read: Callable[[], object]) -> Target:
+def damaging(name: str, path: Path, read: Callable[[], object]) -> Target:
     """Replace the bytes of one file and read it; the original bytes are the seed."""
     whole = path.read_bytes()
 
@@ -325,9 +325,9 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
     runs.training.mkdir()
     history = runs.training / "history.json"
     history.write_text('{"losses": [0.5], "epochs": [], "rows": 3}')
-    yield _damaging("alignment", runs.alignment / "train" / "alignment.json", runs.load_alignment)
-    yield _damaging("ranks", runs.alignment / "train" / "ranks.parquet", runs.load_alignment)
-    yield _damaging("history", history, runs.load_history)
+    yield damaging("alignment", runs.alignment / "train" / "alignment.json", runs.load_alignment)
+    yield damaging("ranks", runs.alignment / "train" / "ranks.parquet", runs.load_alignment)
+    yield damaging("history", history, runs.load_history)
 
 
 def _checkpoint_files(folder: Path) -> Iterable[Target]:
@@ -339,7 +339,7 @@ def _checkpoint_files(folder: Path) -> Iterable[Target]:
         def read(store: CheckpointStore = store) -> object:
             return store.load(5), store.steps()
 
-        yield _damaging(name, path, read)
+        yield damaging(name, path, read)
 
 
 def _small_files(folder: Path) -> Iterable[Target]:
@@ -350,22 +350,22 @@ def _small_files(folder: Path) -> Iterable[Target]:
         journal = Journal(storage, GROUP.width, _DIGEST)
         return journal.token and (journal.drop_damaged(), journal.finished, journal.ids)
 
-    yield _damaging("journal", folder / "union" / "journal.json", going_on)
+    yield damaging("journal", folder / "union" / "journal.json", going_on)
     record = folder / "audit.jsonl"
     AuditRecord("active", AuditSettings(), 3).save(record)
-    yield _damaging("audit", record, lambda: AuditRecord.load(record))
+    yield damaging("audit", record, lambda: AuditRecord.load(record))
     learned = folder / "preprocessing"
     known = NumberRange(column="age", minimum=0.0, maximum=9.0)
     words = Vocabulary("city", pa.array(["Bern", "Graz"]))
     Preprocessing(PreprocessingSettings(), (known,), (words,)).save(learned)
     for name, file in (("preprocessing", "*.json"), ("vocabularies", "*.parquet")):
         (path,) = learned.glob(file)
-        yield _damaging(name, path, lambda: Preprocessing.load(learned))
+        yield damaging(name, path, lambda: Preprocessing.load(learned))
     workspace = Workspace.create(folder / "pair")
     configuration = workspace.config("active")
-    yield _damaging("configuration", configuration, lambda: load_config(configuration))
+    yield damaging("configuration", configuration, lambda: load_config(configuration))
     config = load_config(configuration)
     assert config.network.tls is not None
     for name in ("certificate", "key"):
         path = getattr(config.network.tls, name)
-        yield _damaging(name, path, lambda: own_credentials(config, plaintext=False))
+        yield damaging(name, path, lambda: own_credentials(config, plaintext=False))

@@ -11,6 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from florist.common.cluster.branch_codec import decode_reply
+from florist.common.cluster.branch_messages import RowBlock
+from florist.common.core.errors import ConfigurationError, InternalError
+from tests.fuzz.application_targets import APPLICATION_MESSAGES, application_file_targets
 from tests.fuzz.damage import damaged
 from tests.fuzz.targets import MESSAGES, file_targets
 
@@ -41,17 +45,26 @@ FILES = (
     "configuration",
     "certificate",
     "key",
+    "model",
+    "run facts",
+    "csv",
+    "gzip",
+    "parquet",
 )
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
-    found = {target.name: target for target in file_targets(tmp_path_factory.mktemp("files"))}
+    folder = tmp_path_factory.mktemp("files")
+    targets = (*file_targets(folder), *application_file_targets(folder))
+    found = {target.name: target for target in targets}
     assert found.keys() == set(FILES)
     return found
 
 
-@pytest.mark.parametrize("target", MESSAGES, ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target", [*MESSAGES, *APPLICATION_MESSAGES], ids=lambda target: target.name
+)
 def test_messages_are_accepted_or_refused(target: Target) -> None:
     @quick
     @given(damaged(target.seeds) | st.binary(max_size=300))
@@ -79,6 +92,26 @@ def test_a_damaged_file_is_read_or_refused(name: str, files: dict[str, Target]) 
 def test_a_whole_file_is_read(name: str, files: dict[str, Target]) -> None:
     """Else the damage above would prove nothing."""
     assert files[name].run(files[name].seeds[0]) is not None
+
+
+def test_not_a_number_in_a_model_is_damage(files: dict[str, Target]) -> None:
+    (whole,) = files["model"].seeds
+    calibration = b'"calibration": {"a": NaN, "b": [0.0], "when": "test"}'
+    changed = whole.replace(b'"calibration": null', calibration)
+    assert changed != whole
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        files["model"].run(changed)
+
+
+def test_facts_of_another_release_are_refused(files: dict[str, Target]) -> None:
+    with pytest.raises(ConfigurationError, match="another release; restore it, or start over"):
+        files["run facts"].run(b'{"seed": "00"}')
+
+
+@pytest.mark.parametrize("data", [b"", b"\1", b"\1\xff\xff\0\0{}", b"\0{", b"\1\2\0\0\0{}"])
+def test_a_malformed_reply_of_a_branch_is_an_error(data: bytes) -> None:
+    with pytest.raises(InternalError, match="a malformed message"):
+        decode_reply(RowBlock, data)
 
 
 #: 4 MiB of each; the limit is for what decoding it takes on top, in MiB.

@@ -176,7 +176,7 @@ def test_other_errors_are_internal() -> None:
 def test_an_unknown_request_is_refused(call: bytes) -> None:
     branch = Branch("x25519", "auto", 1)
     reply = answer_head(branch, call, lambda _: pytest.fail("it was answered"))
-    with pytest.raises(InternalError, match=r"in a branch, \w*[Ee]rror"):
+    with pytest.raises(InternalError, match="a malformed message"):
         decode_reply(Empty, reply)
     branch.close()
 
