@@ -49,7 +49,7 @@ from florist.common.settings.serving import ServingLimits
 from florist.common.stages.run_stages import run_stage
 from florist.common.transport.credentials import Credentials
 from florist.common.transport.grpc_dialer import pinned_channel
-from florist.common.transport.grpc_server import SERVER_OPTIONS
+from florist.common.transport.grpc_server import server_options
 from florist.experiments.sample_data import ClickSample
 from florist.passive_party.predict_files import CHUNK_ROWS
 from florist.passive_party.role import PASSIVE
@@ -273,7 +273,7 @@ def _echo_server(files: tuple[Path, Path, Path], ready: Connection) -> None:
             del details
             return grpc.unary_unary_rpc_method_handler(lambda request, context: RESPONSE)  # noqa: ARG005
 
-    server = grpc.server(ThreadPoolExecutor(4), [Echo()], options=list(SERVER_OPTIONS))
+    server = grpc.server(ThreadPoolExecutor(4), [Echo()], options=server_options(64))
     port = server.add_secure_port("127.0.0.1:0", Credentials(*files).for_listener(lambda: None))
     server.start()
     ready.send(port)

@@ -11,6 +11,7 @@ import typer
 from florist.cli.console import LogFormat, log, report_error, set_up_output
 from florist.cli.version import VersionOption
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
+from florist.common.core.process_limits import raise_open_file_limit, refuse_tls_1_2
 from florist.common.session.stage_state import STAGE_SUMMARIES, StageChoice, StageOptions
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def party(
     shared, or a whole set, the sizes reveal it.
     """
     del version
+    refuse_tls_1_2()
+    raise_open_file_limit()
     from florist.cli.stop_signals import stop_signals  # noqa: PLC0415 - keeps --help fast
 
     progress = set_up_output(log_format, verbose=verbose)

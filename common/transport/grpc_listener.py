@@ -19,7 +19,7 @@ from florist.common.core.errors import PeerLost, TransportError
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.daemon_pool import DaemonPool
-from florist.common.transport.grpc_server import SERVER_OPTIONS, CallRefused, bind, identify
+from florist.common.transport.grpc_server import CallRefused, bind, identify, server_options
 from florist.common.transport.grpc_streams import (
     CHANNEL,
     LINGER,
@@ -48,6 +48,8 @@ _CHANNEL_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 _MAX_CHANNELS = 32
 #: Seconds after which a connection without a call counts as a failed handshake.
 _SILENT_CONNECTION = 3.0
+#: Seconds without a call after which a connection is closed; those of a session have calls.
+_IDLE_CONNECTION = 20.0
 
 
 class _AcceptedLink(GrpcLink):
@@ -161,8 +163,7 @@ class GrpcListener:
         server = grpc.server(
             self._pool,
             handlers=[_OneMethod(self._converse)],
-            options=list(SERVER_OPTIONS),
-            maximum_concurrent_rpcs=2 * _MAX_CHANNELS,
+            options=server_options(2 * _MAX_CHANNELS, _IDLE_CONNECTION),
         )
         self._address = bind(server, self._address, self._credentials, self._connected)
         server.start()
@@ -235,7 +236,7 @@ class GrpcListener:
             link, stream = self._admit(requests, context)
         except CallRefused as refusal:
             self._last_refusal = refusal.reason
-            self._refused.tell(f"refused {unquote(context.peer())}: {refusal.reason}")
+            self._refused.tell(f"refused {unquote(context.peer())}: {refusal.reason}", refusal.kind)
             context.abort(refusal.code, refusal.reason)
         if stream.channel.name != CONTROL:
             link.await_own_side(stream)

@@ -22,9 +22,17 @@ from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ProtocolViolation
 from florist.common.transport import codec
 from florist.common.transport.daemon_pool import DaemonPool
-from florist.common.transport.grpc_server import SERVER_OPTIONS, CallRefused, bind, identify
+from florist.common.transport.grpc_server import (
+    CallerRejected,
+    CallRefused,
+    bind,
+    identify,
+    require_tls,
+    server_options,
+)
 from florist.common.transport.grpc_streams import TLS
 from florist.common.transport.messages import PredictionRequest, ServingOffer
+from florist.common.transport.rate_limited_log import RateLimitedLog
 from florist.common.transport.refusal import RefusalReason, RequestRefused
 from florist.common.transport.slots import Slots
 
@@ -51,7 +59,7 @@ CODES = {
 
 #: Threads beyond those of calls and streams: for health checks, and to refuse excess calls.
 _SPARE_THREADS = 8
-#: Seconds between two log lines about refusals with the same status.
+#: Seconds between two log lines about refusals for the same reason.
 _LOG_EVERY = 10.0
 #: Seconds for calls to notice that draining has ended.
 _CANCEL = 1.0
@@ -132,16 +140,15 @@ class PredictionServer:
         self._credentials = credentials
         self._peer_name = peer_name
         self._handler = handler
-        self._clock = clock
         self._calls = Slots(settings.calls, "requests")
         self._streams = Slots(settings.streams, "streams")
-        self._probes = Slots(_SPARE_THREADS // 2, "health checks")
+        self._health_checks = Slots(_SPARE_THREADS // 2, "health checks")
+        self._foreign_health_checks = Slots(_SPARE_THREADS // 4, "health checks of other callers")
         self._watch = _StreamWatch(settings.idle, clock)
         self._max_calls = settings.calls + settings.streams + _SPARE_THREADS
         self._pool = DaemonPool(self._max_calls)
         self._health = health.HealthServicer()
-        #: The time at which a refusal with each status was last logged.
-        self._logged: dict[grpc.StatusCode, float] = {}
+        self._refused = RateLimitedLog(lambda text: log.warning("%s", text), _LOG_EVERY, clock)
         self._draining = False
         #: Set when draining has ended.
         self._drained = Event()
@@ -159,8 +166,7 @@ class PredictionServer:
         server = grpc.server(
             self._pool,
             handlers=[_Methods(self)],
-            options=list(SERVER_OPTIONS),
-            maximum_concurrent_rpcs=2 * self._max_calls,
+            options=server_options(2 * self._max_calls),
         )
         self._address = bind(server, self._address, self._credentials)
         server.start()
@@ -240,7 +246,7 @@ class PredictionServer:
 
     def check_health(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Answer anyone with a certificate of the authority, even while the service is stopping."""
-        with self._refusals(context), self._probes.one():
+        with self._refusals(context), self._health_slot(context):
             try:
                 request = health_pb2.HealthCheckRequest.FromString(self._only(requests, context))
             except DecodeError:
@@ -249,6 +255,22 @@ class PredictionServer:
                 ) from None
             answer: health_pb2.HealthCheckResponse = self._health.Check(request, context)
             return answer.SerializeToString()
+
+    @contextmanager
+    def _health_slot(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Hold a slot for a health check; other callers cannot use up those of the peer."""
+        try:
+            identify(context, self._credentials, self._peer_name)
+        except CallerRejected:
+            require_tls(context)
+            try:
+                with self._foreign_health_checks.one():
+                    yield
+            except RequestRefused as refused:
+                raise CallerRejected(CODES[refused.why], refused.reason) from None
+        else:
+            with self._health_checks.one():
+                yield
 
     def _only(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """The only request of a call; the peer has as much time to send it as in a stream."""
@@ -278,16 +300,16 @@ class PredictionServer:
         try:
             yield
         except CallRefused as refusal:
-            self._refuse(context, refusal.code, refusal.reason)
+            self._refuse(context, refusal)
         except RequestRefused as refused:
             if refused.retry_after is not None:
                 context.set_trailing_metadata(((RETRY_AFTER, f"{refused.retry_after:.3f}"),))
-            self._refuse(context, CODES[refused.why], refused.reason)
+            self._refuse(context, CallRefused(CODES[refused.why], refused.reason))
         except grpc.RpcError:
             raise  # the peer has disconnected: nobody to report to
         except Exception as error:  # one bad call must not stop the service
             log.exception("internal error in a call:", exc_info=error)
-            self._refuse(context, grpc.StatusCode.INTERNAL, "an internal error")
+            self._refuse(context, CallRefused(grpc.StatusCode.INTERNAL, "an internal error"))
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -302,14 +324,9 @@ class PredictionServer:
                 self._active_calls -= 1
                 self._changed.notify_all()
 
-    def _refuse(
-        self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str
-    ) -> NoReturn:
-        now = self._clock.now()
-        if now - self._logged.get(code, -_LOG_EVERY) >= _LOG_EVERY:
-            self._logged[code] = now
-            log.warning("refused %s: %s", unquote(context.peer()), reason)
-        context.abort(code, reason)
+    def _refuse(self, context: grpc.ServicerContext, refusal: CallRefused) -> NoReturn:
+        self._refused.tell(f"refused {unquote(context.peer())}: {refusal.reason}", refusal.kind)
+        context.abort(refusal.code, refusal.reason)
 
     def _set_health(self, *, serving: bool) -> None:
         states = health_pb2.HealthCheckResponse

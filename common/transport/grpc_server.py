@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 from typing import TYPE_CHECKING, cast
 
@@ -19,13 +20,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.transport")
 
-#: gRPC options of a listening side.
-SERVER_OPTIONS = (
-    *OPTIONS,
-    ("grpc.so_reuseport", 0),
-    ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.http2.max_ping_strikes", 0),
-)
+#: Seconds for a new connection to complete the TLS and HTTP/2 handshakes.
+HANDSHAKE = 10.0
+#: The maximum number of connections to one listener. The peer needs one or two, but until the
+#: handshake is complete anyone may hold the others.
+_MAX_CONNECTIONS = 256
+
+
+def server_options(calls: int, idle: float | None = None) -> list[tuple[str, int]]:
+    """The gRPC options of a listening side.
+
+    gRPC would apply `maximum_concurrent_rpcs` before this party knows who calls, so that a stranger
+    could use it up. The number of calls is therefore limited for each connection.
+
+    Args:
+        calls: the maximum number of concurrent calls of one connection.
+        idle: seconds without a call after which a connection is closed; None keeps it.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    connections = _MAX_CONNECTIONS
+    if files != resource.RLIM_INFINITY:
+        connections = min(connections, max(16, files // 4))
+    return [
+        *OPTIONS,
+        ("grpc.so_reuseport", 0),
+        ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.max_concurrent_streams", calls),
+        *([] if idle is None else [("grpc.max_connection_idle_ms", round(idle * 1000))]),
+    ]
 
 
 class CallRefused(Exception):  # noqa: N818 - it ends a call
@@ -35,6 +59,11 @@ class CallRefused(Exception):  # noqa: N818 - it ends a call
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+    @property
+    def kind(self) -> str:
+        """Identifies refusals for the same reason, for the log."""
+        return f"{type(self).__name__} {self.code.name}"
 
 
 class CallerRejected(CallRefused):

@@ -40,5 +40,22 @@ def test_a_repeated_text_is_passed_on_once_per_interval() -> None:
     assert texts == ["a", "b", "a", "a"]
 
 
+def test_each_reason_is_limited_separately_whatever_the_texts_say() -> None:
+    clock = FakeClock()
+    texts: list[str] = []
+    log = RateLimitedLog(texts.append, 5.0, clock)
+    for number in range(1000):
+        log.tell(f"refused port {number}", "stranger")
+        if number == 500:
+            log.tell("refused the peer", "busy")
+    clock.advance(5)
+    log.tell("refused port 1", "stranger")
+    assert texts == [
+        "refused port 0",
+        "refused the peer",
+        "refused port 1 (and 999 more like this)",
+    ]
+
+
 def test_nothing_happens_without_a_listener() -> None:
     RateLimitedLog(None, 5.0, FakeClock()).tell("a")
