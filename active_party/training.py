@@ -27,6 +27,7 @@ from florist.common.synthetic.label_strategies import (
     targets,
 )
 from florist.common.synthetic.stand_ins import StandIns
+from florist.common.training.answer_journal import BlockKind
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
@@ -35,6 +36,7 @@ from florist.common.training.micro_batches import micro_batches, pipelined_micro
 from florist.common.training.model_factory import describe, make_agreed_active
 from florist.common.training.predictions import predictions
 from florist.common.training.row_codec import RowCodec
+from florist.common.training.scale_bound import ScaleBound
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import (
     EmbeddingBlock,
@@ -96,6 +98,8 @@ class ActiveHalf:
         self._run = run
         self._timer = StepTimer(run.history)
         self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
+        self._embedding_bound = ScaleBound.of_embeddings()
+        self._gradient_bound = ScaleBound.of_gradients(agreement.batch_size)
         self._frequencies = class_frequencies(train.labels, agreement.classes)
         self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
@@ -201,16 +205,22 @@ class ActiveHalf:
         with self._timer.measure("wait"):
             block = self._channel.receive(EmbeddingBlock)
         rows = self._codec.decode_block(block, step, part.start, part.stop - part.start)
+        self._embedding_bound.check_received(rows, step)
+        self._run.journal.received(BlockKind.EMBEDDINGS, step, part.start, block.values)
         return rows.to(self._data.device)
 
     def _receive_test(self, epoch: int, part: slice) -> Tensor:
         with self._timer.measure("wait"):
             block = self._channel.receive(TestEmbeddingBlock)
         rows = self._codec.decode_test_block(block, epoch, part.start, part.stop - part.start)
+        self._run.journal.received(BlockKind.TEST_EMBEDDINGS, epoch, part.start, block.values)
         return rows.to(self._data.device)
 
     def _send(self, position: Position, start: int, gradient: Tensor) -> None:
         values = self._codec.encode(gradient)
+        self._gradient_bound.check_sent(self._codec.decode(values), position.step)
+        self._run.journal.sent(BlockKind.GRADIENTS, position.step, start, values)
+        self._run.journal.settle()
         with self._timer.measure("wire"):
             self._channel.send(GradientBlock(position.step, start, values))
 
@@ -224,6 +234,7 @@ class ActiveHalf:
             quality = evaluate(truth, scores)
             self._tested = truth, scores
             figures = EpochFigures(epoch, loss, quality.auc, quality.ace, quality.log_loss)
+        self._run.journal.settle()
         self._channel.send(EpochSummary(epoch, loss, figures.auc, figures.ace, figures.log_loss))
         self._timer.pause()
         return figures

@@ -24,6 +24,7 @@ from florist.common.core.progress import NoProgress
 from florist.common.psu.union_view import Sizes
 from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
+from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.devices import enable_determinism
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.row_codec import RowCodec
@@ -205,6 +206,7 @@ def observe(
         run_setup = RunSetup(
             union_sha256=union.sha256,
             store=RunCheckpoints(folder / role, keep=1),
+            journal=AnswerJournal(None),
             identity={},
             seed=2 * settings.seed + (role == "passive"),
             on_checkpoint=scores.keep if role == "active" else lambda _: None,

@@ -18,6 +18,7 @@ from florist.common.synthetic.feature_strategies import (
 )
 from florist.common.synthetic.label_strategies import label_strategy
 from florist.common.synthetic.stand_ins import StandIns
+from florist.common.training.answer_journal import BlockKind
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
@@ -25,6 +26,7 @@ from florist.common.training.history import EpochFigures, StepTimer
 from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.model_factory import describe, make_bottom
 from florist.common.training.row_codec import RowCodec
+from florist.common.training.scale_bound import ScaleBound
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import (
     EmbeddingBlock,
@@ -88,6 +90,8 @@ class PassiveHalf:
         self._run = run
         self._timer = StepTimer(run.history)
         self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
+        self._embedding_bound = ScaleBound.of_embeddings()
+        self._gradient_bound = ScaleBound.of_gradients(agreement.batch_size)
         self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
         self._stand_ins = StandIns.of_strategy(data.train.membership, self._strategy)
         self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
@@ -151,6 +155,10 @@ class PassiveHalf:
         # Each micro-batch has its own noise.
         noisy = self._noise(embeddings.detach().cpu(), position.step, start)
         values = self._codec.encode(noisy)
+        self._embedding_bound.check_sent(self._codec.decode(values), position.step)
+        self._run.journal.sent(BlockKind.EMBEDDINGS, position.step, start, values)
+        if start == 0:  # these embeddings depend on the gradients of the steps before
+            self._run.journal.settle()
         with self._timer.measure("wire"):
             self._channel.send(EmbeddingBlock(position.step, start, values))
 
@@ -159,6 +167,8 @@ class PassiveHalf:
         with self._timer.measure("wait"):
             block = self._channel.receive(GradientBlock)
         rows = self._codec.decode_block(block, position.step, part.start, part.stop - part.start)
+        self._gradient_bound.check_received(rows, position.step)
+        self._run.journal.received(BlockKind.GRADIENTS, position.step, part.start, block.values)
         gradient = rows.to(self._data.device)
         if self._data.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
             gradient = gradient * batch.is_real[part, None]
@@ -183,8 +193,10 @@ class PassiveHalf:
     def end_epoch(self, epoch: int) -> EpochFigures:
         if self._data.test is not None:
             with self._average.applied():
+                self._run.journal.settle()
                 for start, embeddings in self.test_embeddings():
                     values = self._codec.encode(embeddings)
+                    self._run.journal.sent(BlockKind.TEST_EMBEDDINGS, epoch, start, values)
                     self._channel.send(TestEmbeddingBlock(epoch, start, values))
         summary = self._channel.receive(EpochSummary)
         figures = EpochFigures(epoch, summary.loss, summary.auc, summary.ace, summary.log_loss)

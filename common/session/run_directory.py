@@ -8,7 +8,7 @@
       .alignment-work/     during alignment: finished exchanges, from which it can resume
       .training-work/      before training: unlinked temporary files for tables that do not fit in
                            memory
-      checkpoints/         during training
+      checkpoints/         during training; also digests of what was received and sent
       audit/               the findings of the self-audit, during training and afterwards
       training/            this party's half of the model with its preprocessing, metrics, report
       evaluation-alignment/
@@ -94,6 +94,10 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def training_journal(self) -> Path:
+        return self.checkpoints / "answers.journal"
 
     @property
     def training(self) -> Path:

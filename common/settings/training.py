@@ -113,6 +113,12 @@ class Training(Section):
         description="Number of checkpoints to keep; older ones are deleted. At least 2, because "
         "the peer may be one checkpoint behind.",
     )
+    max_resumptions: int = Field(
+        default=64,
+        ge=1,
+        description="How often a run may be resumed after an interruption. The run then ends; "
+        "raise the limit if you know why it is interrupted so often.",
+    )
     tensorboard: bool = Field(
         default=False,
         description="Whether to write the losses for TensorBoard, in run_directory.",

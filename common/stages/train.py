@@ -24,6 +24,7 @@ from florist.common.stages.training_session import (
 )
 from florist.common.stages.training_tables import PreparedTables, prepare_tables
 from florist.common.synthetic.label_strategies import label_strategy
+from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.event_files import EventFiles
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of
@@ -61,10 +62,12 @@ class TrainStage(Stage[TrainInputs, Trained]):
         config, runs = self.config, self.runs
         # Keeps at least two: the peer may have been stopped one checkpoint earlier.
         store = RunCheckpoints(runs.checkpoints, config.training.checkpoint_keep)
+        journal = AnswerJournal(runs.training_journal)
         check_settings(self.role, config)
         prepared = prepare_tables(self.role, config, runs)
         if self.options.force:
             store.clear()
+            journal.delete()
         half = HalfSetup(
             prepared.data,
             numeric=len(prepared.preprocessing.numeric_columns),
@@ -76,6 +79,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
         run = RunSetup(
             union_sha256=bytes.fromhex(prepared.summary.union_sha256),
             store=store,
+            journal=journal,
             identity={
                 "agreement": hashlib.sha256(config.agreement.canonical().encode()).hexdigest(),
                 "union": prepared.summary.union_sha256,
@@ -85,6 +89,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
             on_start=self.role.on_run_start,
             on_checkpoint=_event_writer(config, runs),
             audit=AuditPlan(config.audit, AuditFolder(runs.audit)),
+            max_resumptions=config.training.max_resumptions,
         )
         find_resumable(run)
         yield TrainInputs(prepared, half, run)
@@ -147,6 +152,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
 
     def clean_up(self, inputs: TrainInputs) -> None:
         inputs.run.store.clear()
+        inputs.run.journal.delete()
 
 
 def check_settings(role: Role, config: PartyConfig) -> None:

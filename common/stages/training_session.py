@@ -16,7 +16,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.history import History
 from florist.common.training.loop import Half, Run, train
-from florist.common.training.run_handshake import TRAINING, ResumableRun, open_run
+from florist.common.training.run_handshake import TRAINING, ResumableRun, open_run, run_id
 from florist.common.training.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
+    from florist.common.training.answer_journal import AnswerJournal
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
+    from florist.common.training.run_handshake import OpenedRun
     from florist.common.transport.channel import Channel, Link
 
 
@@ -52,6 +54,7 @@ class RunSetup:
 
     union_sha256: bytes
     store: RunCheckpoints
+    journal: AnswerJournal
     #: Digests of agreement, union and table; checkpoints with others are refused.
     identity: dict[str, str]
     #: Fixed in experiments; None uses the operating system's randomness.
@@ -62,6 +65,8 @@ class RunSetup:
     on_checkpoint: Callable[[History], None] = _ignore_checkpoint
     #: How we audit what we send; None for no audit.
     audit: AuditPlan | None = None
+    #: How often the run may be resumed.
+    max_resumptions: int = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -85,7 +90,8 @@ def train_with_peer(
     """Open a run with the peer, or resume one, and train to its end.
 
     Raises:
-        ConfigurationError: the checkpoints belong to another agreement, union or table.
+        ConfigurationError: the checkpoints belong to another agreement, union or table; or the run
+            was resumed too often.
         StoppedByPolicy: the self-audit found more than the configured limit.
     """
     agreement = half_setup.data.agreement
@@ -101,8 +107,8 @@ def train_with_peer(
     )
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
-        log.info("resuming from step %d", opened.first_step)
         draws = SecretDraws(bytes.fromhex(checkpoint.facts.secret))
+    _open_journal(run_setup, opened, draws)
     schedule = Schedule(
         opened.seed,
         half_setup.data.train.sizes.union,
@@ -130,6 +136,7 @@ def train_with_peer(
         identity=run_setup.identity,
         on_checkpoint=run_setup.on_checkpoint,
         after_step=audit.after_step if audit else _ignore_step,
+        journal=run_setup.journal,
     )
     record = audit.record if audit else None
     run_setup.on_start(run, record)
@@ -138,9 +145,29 @@ def train_with_peer(
         run_setup.store.clear()
     else:
         half.load(dict(checkpoint.tensors), checkpoint.facts.half)
-    with closing(half), keep_freed_memory(), progress.step("training") as step:
+    with (
+        closing(run_setup.journal),
+        closing(half),
+        keep_freed_memory(),
+        progress.step("training") as step,
+    ):
         train(half, run, opened.first_step, step)
     return Trained(half, run, record)
+
+
+def _open_journal(setup: RunSetup, opened: OpenedRun, draws: SecretDraws) -> None:
+    run, key = run_id(opened.seed), draws.derive("journal").secret
+    if not opened.resumed:
+        setup.journal.start(run, key)
+        return
+    limit = setup.max_resumptions
+    resumptions = setup.journal.resume(run, key, opened.first_step, limit)
+    log.info(
+        "resuming from step %d (resumption %d of at most %d)",
+        opened.first_step,
+        resumptions,
+        limit,
+    )
 
 
 def find_resumable(setup: RunSetup) -> ResumableRun | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from florist.common.core.progress import StepProgress
     from florist.common.synthetic.calibration import Calibration
     from florist.common.synthetic.secret_draws import SecretDraws
+    from florist.common.training.answer_journal import AnswerJournal
     from florist.common.training.feed import Position
     from florist.common.training.history import CalibrationPoints, EpochFigures, History
     from florist.common.training.run_checkpoints import RunCheckpoints
@@ -97,6 +98,8 @@ class Run:
     #: Called with the number of completed steps after each step and its checkpoint; may raise to
     #: stop the run.
     after_step: Callable[[int], None]
+    #: Digests of what was received and sent, so that nothing else is answered after a resumption.
+    journal: AnswerJournal
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:

@@ -11,20 +11,22 @@ import random
 import re
 import shutil
 import signal
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from florist.active_party.role import ACTIVE
-from florist.common.core.errors import FloristError, Interrupted
+from florist.common.core.errors import FloristError, Interrupted, PeerFailed
 from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
@@ -34,6 +36,12 @@ from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
 from florist.common.stages.run_stages import run_stage
 from florist.common.stages.train import TrainStage
+from florist.common.training.answer_journal import (
+    CannotStartOver,
+    DifferentBlock,
+    NotReproducible,
+    TooManyResumptions,
+)
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
 from florist.common.transport import messages
@@ -55,6 +63,7 @@ from tests.support.in_process import RoleOverLink, StopAfter
 from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
 from tests.support.tables import read_ids
+from tests.support.tampering import TamperingLink
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -65,6 +74,7 @@ if TYPE_CHECKING:
     from florist.common.session.stage_state import StageName
     from florist.common.stages.role import Role
     from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Message
 
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
 
@@ -456,7 +466,7 @@ def test_force_starts_over(half_done: Workspace, undisturbed: Undisturbed) -> No
     undisturbed.check(half_done)
 
 
-def test_a_run_that_diverged_can_resume_with_a_smaller_learning_rate(
+def test_a_run_that_diverged_starts_over_with_a_smaller_learning_rate(
     workspace: Workspace, undisturbed: Undisturbed
 ) -> None:
     configure(workspace, {"optimiser.learning_rate": 1e6})
@@ -466,8 +476,108 @@ def test_a_run_that_diverged_can_resume_with_a_smaller_learning_rate(
         assert "training diverged" in str(end)
         assert "optimiser.learning_rate" in str(end)
     configure(workspace, {"optimiser.learning_rate": 2e-3})
-    run_well(workspace)
+    run_well(workspace, force=True)
     undisturbed.check(workspace)
+
+
+# --- the same blocks only ---
+
+
+def forget_all_but(workspace: Workspace, role: RoleName, *kept: int) -> None:
+    """Delete the other checkpoints, so that the party offers to resume at these steps only."""
+    checkpoints = workspace.run_directory(role).checkpoints
+    shutil.rmtree(checkpoints / "broken-off", ignore_errors=True)
+    forget(workspace, role, *(set(steps_on_disk(workspace, role)) - set(kept)))
+
+
+def replay_with_other_blocks(
+    workspace: Workspace, cheater: RoleName
+) -> dict[RoleName, FloristError | None]:
+    """Resume at step 3, with other values in the first block of step 4."""
+    kind = EmbeddingBlock if cheater == "passive" else GradientBlock
+
+    def tamper(message: Message) -> list[Message]:
+        if isinstance(message, kind) and (message.step, message.start) == (4, 0):
+            values = np.frombuffer(message.values, np.float32) * np.float32(1.001)
+            return [replace(message, values=values.tobytes())]
+        return [message]
+
+    links: dict[RoleName, Link] = dict(zip(ROLES, linked_pair(), strict=True))
+    links[cheater] = TamperingLink(links[cheater], tamper)
+    forget_all_but(workspace, cheater, 3)
+    return Pair(workspace, links=links).run()
+
+
+@pytest.mark.parametrize("cheater", ROLES)
+def test_a_peer_that_repeats_a_step_with_other_blocks_is_refused(
+    half_done: Workspace, undisturbed: Undisturbed, cheater: RoleName
+) -> None:
+    """However often both parties are restarted; without cheating the run then completes."""
+    for _ in range(2):
+        ends = replay_with_other_blocks(half_done, cheater)
+        honest, refused = ends[other(cheater)], ends[cheater]
+        assert isinstance(honest, DifferentBlock)
+        assert honest.exit_code == 4
+        assert "step 4, row 0: the peer sent other" in str(honest)
+        assert isinstance(refused, PeerFailed)
+        assert "step 4, row 0" in str(refused)
+    run_well(half_done)
+    undisturbed.check(half_done)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_peer_that_was_answered_cannot_claim_that_it_has_no_checkpoint(
+    workspace: Workspace, role: RoleName
+) -> None:
+    """It would see the labels or stand-ins of the same people under new random draws."""
+    Pair(workspace, stop_after={"active": 2}).run()
+    for each in ROLES:
+        forget_all_but(workspace, each, 0)
+    shutil.rmtree(workspace.run_directory(other(role)).checkpoints)
+    ends = Pair(workspace).run()
+    assert isinstance(ends[role], CannotStartOver)
+    for end in ends.values():
+        assert "start over on both sides with --force" in str(end)
+    run_well(workspace, force=True)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_party_that_computes_other_values_than_before_says_so(
+    half_done: Workspace, role: RoleName
+) -> None:
+    """Here because its optimiser changed."""
+    for each in ROLES:
+        forget_all_but(half_done, each, 3)
+    half_done.configure(role, {"optimiser.learning_rate": 1e-3})
+    ends = Pair(half_done).run()
+    assert isinstance(ends[role], NotReproducible)
+    for end in ends.values():
+        assert "sent other" in str(end)
+        assert "step 4, row 0" in str(end)
+    run_well(half_done, force=True)
+
+
+def test_the_number_of_resumptions_is_limited(
+    half_done: Workspace, undisturbed: Undisturbed, caplog: pytest.LogCaptureFixture
+) -> None:
+    half_done.configure("active", {"training.max_resumptions": 1})
+    with caplog.at_level("INFO", logger="florist.train"):
+        Pair(half_done, stop_after={"active": 2}).run()
+    assert "(resumption 1 of at most 1)" in caplog.text
+    ends = Pair(half_done).run()
+    assert isinstance(ends["active"], TooManyResumptions)
+    assert "training.max_resumptions" in str(ends["active"])
+    assert "resumed more often" in str(ends["passive"])
+    half_done.configure("active", {"training.max_resumptions": 2})
+    run_well(half_done)
+    undisturbed.check(half_done)
+
+
+def test_the_journal_is_private_and_deleted_when_the_run_is_complete(half_done: Workspace) -> None:
+    journals = [half_done.run_directory(role).training_journal for role in ROLES]
+    assert all(stat.S_IMODE(journal.stat().st_mode) == 0o600 for journal in journals)
+    run_well(half_done)
+    assert not any(journal.exists() for journal in journals)
 
 
 # --- disconnected and resumed automatically ---

@@ -25,6 +25,7 @@ from florist.common.settings.training import Model, Optimiser
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.synthetic.stand_ins import StandIns
+from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.feed import Position
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.history import History
@@ -71,6 +72,7 @@ def run(folder: Path) -> Run:
         {},
         lambda _: None,
         lambda _: None,
+        AnswerJournal(None),
     )
 
 
