@@ -512,6 +512,16 @@ def test_a_bad_block_is_reported_and_ends_the_run(
     assert message in str(outcome)
 
 
+@pytest.mark.parametrize("step", [0, 4])
+@pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
+def test_values_far_above_the_usual_scale_end_the_run(kind: type[Block], step: int) -> None:
+    tamper = on_block(kind, with_first_value(-1e6), step, start=4)
+    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock)
+    assert isinstance(outcome, ProtocolViolation)
+    assert f"step {step}: the peer's" in str(outcome)
+    assert "times as large" in str(outcome)
+
+
 @pytest.mark.parametrize("bad", BAD_SUMMARIES)
 def test_a_bad_summary_is_reported_and_ends_the_run(bad: str) -> None:
     change, message = BAD_SUMMARIES[bad]
