@@ -15,16 +15,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from florist.common.core.errors import TransportError
+from florist.common.settings.loader import load_config
+from florist.common.transport.credentials import Credentials
 from florist.common.transport.grpc_dialer import dial
 from florist.common.transport.peer_unavailable import PeerUnavailable
 from florist.common.transport.tls_probe import probe
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 from tests.support.links import PATIENCE, listening
+from tests.support.parties import ROLES, Workspace, other
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from florist.common.transport.credentials import Credentials
+    from florist.common.core.roles import RoleName
 
 
 def near_misses(name: str) -> list[tuple[str, ...]]:
@@ -152,6 +156,27 @@ def test_pinned_keys_are_required_on_both_sides(trust: Trust, active: Credential
         reason = refusal(address, wrong)
         assert key_of(active) in reason
         assert f"network.tls.peer_key_sha256 is {key_of(other)}" in reason
+
+
+def test_parties_with_pinned_keys_align_and_a_wrong_pin_stops_the_dialer(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    keys = {role: key_of(files_of(workspace, role)) for role in ROLES}
+    for role in ROLES:
+        workspace.configure(role, {"network.tls.peer_key_sha256": keys[other(role)].upper()})
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (0, 0)
+    workspace.configure("passive", {"network.tls.peer_key_sha256": keys["passive"]})
+    with workspace.start("active", "--force") as active:
+        active.wait_for("has not connected")
+        with workspace.start("passive", "--force") as passive:
+            assert passive.finish() == 3
+            assert f"peer_key_sha256 is {keys['passive']}" in passive.output
+
+
+def files_of(workspace: Workspace, role: RoleName) -> Credentials:
+    tls = load_config(workspace.config(role)).network.tls
+    assert tls is not None
+    return Credentials(tls.authority, tls.certificate, tls.key)
 
 
 def test_a_probe_returns_the_certificate_to_pin(active: Credentials, passive: Credentials) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from florist.common.transport.refusal import RefusalReason, RequestRefused
 from tests.support.certificates import ACTIVE, PASSIVE, Trust
 from tests.support.links import listening, open_channel
 from tests.support.waiting import wait_until
+from tests.transport.test_tls import call_by_hand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,6 +184,15 @@ def test_another_certificate_of_the_authority_may_only_check_health(
             with pytest.raises(grpc.RpcError) as refused:
                 predict(b"", timeout=10)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_health_check_over_tls_1_2_is_refused(active: Credentials, trust: Trust) -> None:
+    context = trust.party("mallory").context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with serving(active) as server:
+        answer = call_by_hand(server.address, context, "/grpc.health.v1.Health/Check")
+    assert b"uses TLSv1.2; TLS 1.3 is required" in answer
 
 
 def health(channel: grpc.Channel, service: str) -> str:

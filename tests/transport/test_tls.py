@@ -128,12 +128,12 @@ def test_tls_1_2_is_refused_by_the_listener(
         assert_the_right_peer_gets_in(listener, address, passive)
 
 
-def call_by_hand(address: str, context: ssl.SSLContext) -> bytes:
+def call_by_hand(address: str, context: ssl.SSLContext, method: str = codec.METHOD) -> bytes:
     """A gRPC call written out as HTTP/2: gRPC itself cannot be told to use an older TLS."""
     headers = {
         ":method": "POST",
         ":scheme": "https",
-        ":path": codec.METHOD,
+        ":path": method,
         ":authority": ACTIVE,
         "te": "trailers",
         "content-type": "application/grpc",
