@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/*.proto)
 # Tests run in parallel: many of them wait for peers that die or never connect.
 WORKERS ?= 3
 
-.PHONY: setup demo wheel docs reference test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz audit sbom bench clean
+.PHONY: setup demo wheel docs reference test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz fuzz-native audit sbom bench clean
 
 setup: $(STAMP)
 
@@ -63,6 +63,10 @@ SECONDS ?= 60
 fuzz: $(STAMP)
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt atheris || true
 	$(BIN)/python -m tests.fuzz.atheris_targets $(SECONDS)
+
+# The native kernels with address and undefined-behaviour sanitizers; skips with a reason without them.
+fuzz-native: $(STAMP)
+	$(BIN)/python -m tests.fuzz.native_sanitized $(SECONDS)
 
 # Tools in an environment of their own, separate from the packages that they examine.
 TOOLS := $(VENV)/tools

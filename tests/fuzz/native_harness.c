@@ -1,0 +1,130 @@
+/* Runs the native kernels on random input in buffers of exactly the size that they may use, so that
+ * the sanitizers detect every access outside. Arguments: seconds, seed. See native_sanitized.py. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "curve_check.h"
+#include "embedding_rows.h"
+#include "hash_to_curve.h"
+#include "ifma.h"
+#include "x25519_avx2.h"
+#include "x25519_ifma.h"
+
+#define MOST 40
+
+static uint64_t state;
+
+static uint64_t draw(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static void *filled(size_t size)
+{
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        abort();
+    const unsigned kind = draw() % 4;
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = kind == 0 ? 0 : kind == 1 ? 0xff : (uint8_t)draw();
+    return bytes;
+}
+
+static void require_equal(const void *one, const void *other, size_t size, const char *what)
+{
+    if (memcmp(one, other, size)) {
+        fprintf(stderr, "the kernels for %s differ\n", what);
+        abort();
+    }
+}
+
+static void try_groups(void)
+{
+    const size_t count = draw() % MOST, dst_bytes = draw() % 256;
+    uint8_t *points = filled(32 * count), *scalar = filled(32), *dst = filled(dst_bytes);
+    uint8_t *random = filled(CHECK_ROUNDS * count), *uniform = filled(UNIFORM_BYTES * count);
+    uint8_t *one = filled(UNIFORM_BYTES * count), *other = filled(UNIFORM_BYTES * count);
+    int64_t *offsets = filled((count + 1) * sizeof *offsets);
+    offsets[0] = 0;
+    for (size_t i = 0; i < count; i++)
+        offsets[i + 1] = offsets[i] + (int64_t)(draw() % 300);
+    uint8_t *data = filled((size_t)offsets[count]);
+
+    florist_all_on_curve(points, count, random);
+    florist_expand_messages(one, data, offsets, count, dst, dst_bytes);
+    if (florist_ifma_available()) {
+        florist_all_on_curve_ifma(points, count, random);
+        florist_expand_messages_ifma(other, data, offsets, count, dst, dst_bytes);
+        require_equal(one, other, UNIFORM_BYTES * count, "messages");
+    }
+    free(one);
+    free(other);
+    one = filled(32 * count);
+    other = filled(32 * count);
+    florist_elligator2(one, uniform, count);
+    if (florist_ifma_available()) {
+        florist_elligator2_ifma(other, uniform, count);
+        require_equal(one, other, 32 * count, "Elligator 2");
+        florist_x25519_ifma(one, points, count, scalar);
+    }
+    if (florist_x25519_avx2_available()) {
+        florist_x25519_avx2(other, points, count, scalar);
+        if (florist_ifma_available())
+            require_equal(one, other, 32 * count, "X25519");
+    }
+    free(points), free(scalar), free(dst), free(random), free(uniform);
+    free(one), free(other), free(offsets), free(data);
+}
+
+static void try_embeddings(void)
+{
+    const size_t rows = draw() % MOST, columns = 1 + draw() % 6, width = 1 + draw() % 9;
+    const size_t stride = columns * width + draw() % 3, cells = rows * columns;
+    int64_t *starts = filled((columns + 1) * sizeof *starts);
+    starts[0] = 0;
+    for (size_t i = 0; i < columns; i++)
+        starts[i + 1] = starts[i] + 1 + (int64_t)(draw() % 9);
+    int64_t *categories = filled(cells * sizeof *categories);
+    embedding_batch batch = {categories, starts, rows, columns, width};
+    florist_within(&batch); /* any numbers */
+    for (size_t i = 0; i < cells; i++) {
+        const size_t column = i % columns;
+        categories[i] = (int64_t)(draw() % (uint64_t)(starts[column + 1] - starts[column]));
+    }
+    if (!florist_within(&batch))
+        abort();
+    const size_t size = (size_t)starts[columns] * width;
+    float *table = calloc(size, sizeof *table);
+    /* The last row may end with its last embedding. */
+    const size_t used = rows ? (rows - 1) * stride + columns * width : 0;
+    float *values = calloc(used ? used : 1, sizeof *values);
+    int64_t *found = filled(cells * sizeof *found);
+    float *sums = filled(cells * width * sizeof *sums);
+    if (!table || !values)
+        abort();
+    florist_gather(&batch, table, values, stride);
+    florist_scatter_add(&batch, values, stride, table);
+    if (florist_sum_rows(&batch, values, stride, found, sums) > (ptrdiff_t)cells)
+        abort();
+    free(starts), free(categories), free(table), free(values), free(found), free(sums);
+}
+
+int main(int count, char **arguments)
+{
+    const double seconds = count > 1 ? atof(arguments[1]) : 1;
+    state = count > 2 ? strtoull(arguments[2], NULL, 10) | 1 : 1;
+    const time_t end = time(NULL) + (time_t)(seconds + 0.5);
+    unsigned long inputs = 0;
+    do {
+        try_groups();
+        try_embeddings();
+        inputs++;
+    } while (time(NULL) < end);
+    printf("%lu inputs\n", inputs);
+    return 0;
+}
