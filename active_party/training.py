@@ -34,6 +34,7 @@ from florist.common.training.half_state import tensors_of
 from florist.common.training.history import CalibrationPoints, EpochFigures, StepTimer
 from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.model_factory import describe, make_agreed_active
+from florist.common.training.models import start_at
 from florist.common.training.predictions import predictions
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.scale_bound import ScaleBound
@@ -88,10 +89,8 @@ class ActiveHalf:
         run: Run,
     ) -> None:
         agreement, train = data.agreement, data.train
-        if train.labels is None:
-            raise ConfigurationError("data.train.label: the active party needs a label column")
         self._data = data
-        self._labels = train.labels
+        self._labels = own_labels(data)
         self._model = model
         self._compute = compute
         self._channel = channel
@@ -100,7 +99,7 @@ class ActiveHalf:
         self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
         self._embedding_bound = ScaleBound.of_embeddings()
         self._gradient_bound = ScaleBound.of_gradients(agreement.batch_size)
-        self._frequencies = class_frequencies(train.labels, agreement.classes)
+        self._frequencies = class_frequencies(self._labels, agreement.classes)
         self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
         self._gradient_calibration, self._own_calibration = calibrations(data, self._frequencies)
@@ -112,7 +111,7 @@ class ActiveHalf:
             self._sticky_targets = KeptTargets(train.sizes.union, agreement.classes)
         self._tested: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
         self._stand_ins = StandIns.sampled(
-            train.membership, len(train.labels), run.draws, sticky=agreement.sticky
+            train.membership, len(self._labels), run.draws, sticky=agreement.sticky
         )
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> ActiveBatch:
@@ -327,6 +326,38 @@ def calibrations(
     )
 
 
+def start_at_base_rate(model: ActiveModel, data: TrainingData) -> None:
+    """Make the first predictions of a new model match the party's own class frequencies.
+
+    `label-random-pred` draws labels from the predictions. If the model started at other rates, such
+    as one half, the peer could tell synthetic labels from real ones in the first batches.
+    """
+    labels = own_labels(data)
+    # A class without rows counts as half a row: its logarithm must be finite.
+    least = 0.5 / len(labels)
+    frequencies = class_frequencies(labels, data.agreement.classes)
+
+    def positive(rates: tuple[float, ...]) -> list[float]:
+        raised = [max(rate, least) for rate in rates]
+        return [rate / sum(raised) for rate in raised]
+
+    _, own_calibration = calibrations(data, frequencies)
+    start_at(model.top.output, positive(own_calibration.output_rates(frequencies)))
+    if model.prior is not None:
+        start_at(model.prior.output, positive(frequencies))
+
+
+def own_labels(data: TrainingData) -> npt.NDArray[np.int64]:
+    """Return the party's own labels.
+
+    Raises:
+        ConfigurationError: the table has no label column.
+    """
+    if data.train.labels is None:
+        raise ConfigurationError("data.train.label: the active party needs a label column")
+    return data.train.labels
+
+
 def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf:
     """Make a new top model, with a tower if the party has features, ready to train."""
     model = make_agreed_active(
@@ -337,4 +368,5 @@ def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf
         device=setup.data.device,
         seed=setup.seed(run.draws),
     )
+    start_at_base_rate(model, setup.data)
     return ActiveHalf(setup.data, model, make_compute("active", setup, model), channel, run)

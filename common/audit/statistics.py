@@ -8,6 +8,7 @@ count as if they were in random order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,6 +85,7 @@ def evaluate(
     *,
     samples: int = 1000,
     seed: int = 0,
+    confidence: float = CONFIDENCE,
 ) -> AttackResult:
     """Compare scores, which are higher for real UIDs, with the truth. NaN scores are left out.
 
@@ -93,6 +95,9 @@ def evaluate(
         is_real: one per UID.
         samples: the number of bootstrap samples.
         seed: the seed of the bootstrap.
+        confidence: the probability that an interval covers the truth. Above `CONFIDENCE` the
+            bootstrap intervals are widened as those of a normal distribution, since their quantiles
+            would need many more samples.
 
     Raises:
         ValueError: `scores` and `is_real` differ in length.
@@ -114,6 +119,8 @@ def evaluate(
         drawn = _figures(*(_redrawn(random, count, samples) for count in _grouped(*counts)))
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
+    if confidence > CONFIDENCE:
+        low, high = _widened(figures[0], low, high, confidence)
     estimates = [
         IntervalEstimate(*map(float, row)) for row in zip(figures[0], low, high, strict=True)
     ]
@@ -126,6 +133,14 @@ def evaluate(
         dict(zip(rates, estimates[1 : 1 + len(rates)], strict=True)),
         dict(zip(rates, estimates[1 + len(rates) :], strict=True)),
     )
+
+
+def _widened(values: Floats, low: Floats, high: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Return intervals of higher confidence, within [0, 1], on both sides of the values."""
+    wanted, given = (NormalDist().inv_cdf((1 + each) / 2) for each in (confidence, CONFIDENCE))
+    factor = wanted / given
+    below, above = values - (values - low) * factor, values + (high - values) * factor
+    return np.clip(np.minimum(below, low), 0, 1), np.clip(np.maximum(above, high), 0, 1)
 
 
 def _figures(real: Counts, synthetic: Counts) -> Floats:

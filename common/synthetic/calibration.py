@@ -191,6 +191,21 @@ class Calibration:
         """Return the sum of `losses` divided by `divisor`, such as the size of the whole batch."""
         return self.losses(logits, targets).sum() / divisor
 
+    def output_rates(self, frequencies: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the mean of the model's output, D or D', if the classes have these frequencies.
+
+        Raises:
+            ValueError: the mixture has a prior for each row, so that the mean is unknown.
+        """
+        if self.when == "train":
+            return frequencies
+        if isinstance(self.mixture, RowMixture):
+            raise ValueError("the mean output of a mixture by row is unknown")
+        return tuple(
+            self.mixture.a * frequency + offset
+            for frequency, offset in zip(frequencies, self.mixture.b, strict=True)
+        )
+
     def predict(self, logits: Tensor) -> Tensor:
         """Return D(y=1|x), or D(y|x) of each class."""
         output = model_output(logits)

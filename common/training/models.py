@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: Factor of the output layer's initial weights. With weights of full size, the mean of the first
+#: predictions was 0.34 to 2.15 times the base rate, depending on the seed (20 seeds, 1% positives);
+#: with this factor 0.89 to 1.08. With zero weights, all gradients of the first batch would be zero.
+OUTPUT_SCALE = 0.1
+
 #: Standard deviation of initial embeddings. Small ones learn fastest: on the loans data with 77,000
 #: categories, 0.05, 0.2 and 1 were each slower than the one before.
 EMBEDDING_SPREAD = 0.01
@@ -201,3 +206,19 @@ def _initialise(module: nn.Module, seed: int) -> None:
         for part in torch.split(parameter, 1 << 20):
             values = draws.uniform(-bound, bound, tuple(part.shape))
             part.copy_(torch.from_numpy(values))
+
+
+@torch.no_grad()
+def start_at(output: nn.Linear, rates: Sequence[float]) -> None:
+    """Make the first predictions of a new output layer nearly equal to `rates`.
+
+    The biases become the log odds (one output) or the logarithms of the rates, and the weights are
+    multiplied by `OUTPUT_SCALE`.
+
+    Args:
+        output: the layer, with its initial weights.
+        rates: one per class, positive, with sum 1.
+    """
+    logs = torch.tensor(rates, dtype=torch.float64).log()
+    output.bias.copy_(logs[1:] - logs[:1] if output.out_features == 1 else logs)
+    output.weight.mul_(OUTPUT_SCALE)
