@@ -191,7 +191,7 @@ def assert_close(several: tuple[Trained, Trained], one: tuple[Trained, Trained])
     for ours, theirs in zip(several, one, strict=True):
         expected_state, _ = theirs.half.state()
         for name, tensor in ours.half.state()[0].items():
-            torch.testing.assert_close(tensor, expected_state[name], rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(tensor, expected_state[name], rtol=1e-3, atol=1e-5)
 
 
 def test_several_processes_per_party_train_like_one() -> None:
