@@ -30,7 +30,9 @@ CPU = torch.device("cpu")
 ROWS, UNION = 200, 300
 
 
-def training_data(classes_of_rows: npt.NDArray[np.int64], *, own: bool, **agreed: object) -> TrainingData:
+def training_data(
+    classes_of_rows: npt.NDArray[np.int64], *, own: bool, **agreed: object
+) -> TrainingData:
     features = Features(np.zeros((ROWS, 3), np.float32), np.zeros((ROWS, 0), np.int32))
     table = TrainingTable(
         Membership.of(np.arange(ROWS), UNION),
