@@ -195,12 +195,12 @@ class Calibration:
         """Return the mean of the model's output, D or D', if the classes have these frequencies.
 
         Raises:
-            ValueError: the mixture has a prior for each row, so that the mean is unknown.
+            TypeError: the mixture has a prior for each row, so that the mean is unknown.
         """
         if self.when == "train":
             return frequencies
         if isinstance(self.mixture, RowMixture):
-            raise ValueError("the mean output of a mixture by row is unknown")
+            raise TypeError("the mean output of a mixture by row is unknown")
         return tuple(
             self.mixture.a * frequency + offset
             for frequency, offset in zip(frequencies, self.mixture.b, strict=True)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 #: Factor of the output layer's initial weights. With weights of full size, the mean of the first
 #: predictions was 0.34 to 2.15 times the base rate, depending on the seed (20 seeds, 1% positives);
-#: with this factor 0.80 to 1.16. A tenth would be closer still, but training then amplifies rounding
-#: errors: one and two processes no longer agreed to 1e-5. With zero weights, all gradients of the
-#: first batch would be zero.
+#: with this factor 0.80 to 1.16. A tenth would be closer still, but training then amplifies
+#: rounding errors: one and two processes no longer agreed to 1e-5. With zero weights, all gradients
+#: of the first batch would be zero.
 OUTPUT_SCALE = 0.2
 
 #: Standard deviation of initial embeddings. Small ones learn fastest: on the loans data with 77,000
