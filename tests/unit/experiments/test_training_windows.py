@@ -179,6 +179,7 @@ def test_the_rates_hold_on_average_over_several_runs(rate: float, batch_size: in
     runs = [shown_ones(run(rate, batch_size, seed=seed)) for seed in range(2, 10)]
     for name in WINDOWS:
         pooled = [found[name] for found in runs]
-        people, shared = (sum(shown[i] for shown in pooled) for i in (0, 1))
+        people = sum(shown.people for shown in pooled)
+        shared = sum(shown.shared for shown in pooled)
         prior = float(np.mean([shown.prior for shown in pooled]))
         assert not Shown(people, shared, prior).is_leak, name
