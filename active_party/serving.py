@@ -171,7 +171,7 @@ def make_service(
     table = load_served_table(config, runs, bundle) if bundle.has_features else None
     handler = ModelPredictionHandler(bundle, config.agreement.serving, config.serving, table, watch)
     handler.warm_up()
-    log.info("serving %r to %s", bundle, config.party.peer)
+    log.info("serving the model of run %s to %s", bundle.run.hex()[:12], config.party.peer)
     limits = config.serving.limits
     return PredictionServer(
         config.serving.address or config.network.address,
