@@ -45,7 +45,8 @@ def party_config_text(
         id_column: value of `data.train.id_column`.
         run_directory: value of `run_directory`.
         tls: value of `network.tls`; None writes `null`.
-        changes: further values by dotted key, such as `{"compute.threads": 2}`.
+        changes: further values by dotted key, such as `{"compute.threads": 2}`; None for the key of
+            an optional section writes `null` instead of its keys.
 
     Raises:
         ConfigurationError: a value is invalid, or `changes` contains an unknown key.
@@ -77,7 +78,9 @@ def _heading(role: RoleName, name: str, peer: str) -> Iterator[str]:
 
 def _body(values: dict[str, object]) -> Iterator[str]:
     keys = list(describe_keys(PartyConfig))
-    if unknown := values.keys() - {key.dotted for key in keys if not key.is_section}:
+    nulls = {key.dotted for key in keys if key.is_section and key.nullable and key.dotted in values}
+    known = nulls | {key.dotted for key in keys if not key.is_section}
+    if unknown := values.keys() - known:
         raise ConfigurationError(f"{min(unknown)}: unknown key")
     skipped = ""
     for key in keys:
@@ -92,7 +95,9 @@ def _body(values: dict[str, object]) -> Iterator[str]:
         entry = f"{indent}{key.path[-1]}:"
         if not key.is_section:
             yield f"{entry} {yaml_value(values.get(key.dotted, key.default))}"
-        elif key.optional and not any(name.startswith(f"{key.dotted}.") for name in values):
+        elif key.dotted in nulls or (
+            key.optional and not any(name.startswith(f"{key.dotted}.") for name in values)
+        ):
             skipped = f"{key.dotted}."
             yield f"{entry} null"
         else:

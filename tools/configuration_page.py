@@ -73,7 +73,7 @@ def page() -> str:
         parts += [
             _row(key, in_optional_section=key.path[:-1] in optional)
             for key in section
-            if not key.is_section or key.optional
+            if not key.is_section or key.nullable
         ]
     return "".join(parts) + _AFTER
 
@@ -81,7 +81,10 @@ def page() -> str:
 def _row(key: Key, *, in_optional_section: bool) -> str:
     section = ".".join(key.path[:-1])
     required = f"required if `{section}` is set" if in_optional_section else "required"
-    default = required if key.required else f"`{yaml_value(key.default)}`"
+    if key.is_section and not key.optional:
+        default = "the keys below"
+    else:
+        default = required if key.required else f"`{yaml_value(key.default)}`"
     owner = "**both**" if key.agreed else "this party"
     meaning = key.meaning.replace("|", r"\|")
     return f"| `{key.dotted}` | {default} | {owner} | {meaning} |\n"

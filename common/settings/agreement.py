@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from florist.common.settings.section import Section
+from florist.common.settings.union import UnionSettings
 
 GroupName = Literal["x25519", "modp2048", "modp3072"]
 Normalisation = Literal["none", "strip", "strip-lower"]
@@ -190,6 +191,11 @@ class Agreement(Section):
         le=256,
         description="Number of processes of each party that align in parallel, each with one of "
         "the peer's, for parties that both have a cluster. Above 1, compute.executor must be ray.",
+    )
+    union: UnionSettings = Field(
+        default=UnionSettings(),
+        description="What the private set union reveals, and the overlaps with which a run "
+        "continues.",
     )
     training: TrainingAgreement = Field(
         default=TrainingAgreement(), description="How the model is trained on the union."

@@ -25,13 +25,14 @@ _PLAIN = re.compile(r'"(?!(?:true|false|null)")[A-Za-z][A-Za-z0-9_.-]*"')
 def differences(ours: str, theirs: str) -> list[str]:
     """Compare two canonical agreements and return one line per field that differs, sorted by field.
 
-    Lists are compared as a whole. `theirs` is untrusted: what the lines show of it is short,
-    printable ASCII.
+    Lists are compared as a whole, and so is a section that is null at one party. `theirs` is
+    untrusted: what the lines show of it is short, printable ASCII.
 
     Raises:
         ProtocolViolation: the peer's text is not a valid agreement.
     """
     here, there = _fields(ours), _fields(theirs)
+    here, there = _joined(here, there), _joined(there, here)
     return [
         f"agreement.{key}: {_shown(here.get(key))} here, {_shown(there.get(key))} at the peer"
         for key in sorted(here.keys() | there.keys())
@@ -65,6 +66,25 @@ def _leaves(values: dict[str, object], above: tuple[str, ...]) -> Iterator[tuple
             yield from _leaves(value, path)
         else:
             yield ".".join(path), json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _joined(fields: dict[str, str], other: dict[str, str]) -> dict[str, str]:
+    """Join the keys of each section that is a single value, such as null, in the other agreement.
+
+    The joined text is not JSON, so it never equals that value.
+    """
+    joined: dict[str, str] = {}
+    for key, value in fields.items():
+        parts = key.split(".")
+        sections = (".".join(parts[:end]) for end in range(1, len(parts)))
+        section = next((name for name in sections if name in other), None)
+        if section is None:
+            joined[key] = value
+        else:
+            inner = f"{key.removeprefix(section)[1:]}: {value}"
+            before = f"{joined[section][:-1]}, " if section in joined else "{"
+            joined[section] = f"{before}{inner}}}"
+    return joined
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -25,6 +26,8 @@ class Key:
     #: The allowed values, if there is a fixed list.
     choices: tuple[str, ...]
     is_section: bool
+    #: Whether the file may set the key, or the whole section, to null.
+    nullable: bool
 
     @property
     def dotted(self) -> str:
@@ -54,6 +57,7 @@ def describe_keys(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterat
             required=field.is_required(),
             choices=get_args(field.annotation) if get_origin(field.annotation) is Literal else (),
             is_section=section is not None,
+            nullable=NoneType in get_args(field.annotation),
         )
         if section is not None:
             yield from describe_keys(section, path)

@@ -16,6 +16,7 @@ from florist.common.settings.data import Data
 from florist.common.settings.field_types import FilePath
 from florist.common.settings.network import Network, Party
 from florist.common.settings.observability import Observability
+from florist.common.settings.privacy import PrivacySettings
 from florist.common.settings.section import Section
 from florist.common.settings.serving import Serving
 from florist.common.settings.timeouts import Timeouts
@@ -41,6 +42,11 @@ class PartyConfig(Section):
     alignment: AlignmentSettings = Field(
         default=AlignmentSettings(),
         description="How this party takes part in the private set union.",
+    )
+    privacy: PrivacySettings = Field(
+        default=PrivacySettings(),
+        description="The privacy ledger: what the unions with the peer cost so far, and what more "
+        "they may cost.",
     )
     compute: ComputeSettings = Field(
         default=ComputeSettings(), description="What this party computes the alignment with."

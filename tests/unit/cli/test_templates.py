@@ -91,6 +91,15 @@ def test_changed_keys(tmp_path: Path) -> None:
         template(name="Clinic")
 
 
+def test_an_optional_section_can_be_null(tmp_path: Path) -> None:
+    changes = {"agreement.union.privacy": None, "privacy.budget": None}
+    config = parse_config(template(changes=changes), folder=tmp_path, source="new")
+    assert config.agreement.union.privacy is None
+    assert config.privacy.budget is None
+    with pytest.raises(ConfigurationError, match=r"agreement\.union: unknown key"):
+        template(changes={"agreement.union": None})
+
+
 @settings(deadline=None, max_examples=30)
 @given(texts, one_line)
 def test_any_text_is_preserved(id_column: str, data_path: str) -> None:
