@@ -9,6 +9,7 @@
 #include "embedding_rows.h"
 #include "hash_to_curve.h"
 #include "ifma.h"
+#include "merkle.h"
 #include "x25519_avx2.h"
 #include "x25519_ifma.h"
 
@@ -81,6 +82,30 @@ static void try_groups(void)
     free(one), free(other), free(offsets), free(data);
 }
 
+static void try_merkle(void)
+{
+    const size_t count = draw() % MOST;
+    int64_t *offsets = filled((count + 1) * sizeof *offsets);
+    offsets[0] = 0;
+    for (size_t i = 0; i < count; i++)
+        offsets[i + 1] = offsets[i] + (int64_t)(draw() % 200);
+    uint8_t *data = filled((size_t)offsets[count]), *salts = filled(SALT_BYTES * count);
+    uint8_t *one = filled(SHA256_BYTES * count), *other = filled(SHA256_BYTES * count);
+    uint8_t *pairs = filled(2 * SHA256_BYTES * count);
+
+    florist_leaf_hashes(one, data, offsets, count, salts, florist_sha256_compress);
+    if (florist_sha_ni_available()) {
+        florist_leaf_hashes(other, data, offsets, count, salts, florist_sha256_compress_ni);
+        require_equal(one, other, SHA256_BYTES * count, "leaves");
+    }
+    florist_node_hashes(one, pairs, count, florist_sha256_compress);
+    if (florist_sha_ni_available()) {
+        florist_node_hashes(other, pairs, count, florist_sha256_compress_ni);
+        require_equal(one, other, SHA256_BYTES * count, "nodes");
+    }
+    free(offsets), free(data), free(salts), free(one), free(other), free(pairs);
+}
+
 static void try_embeddings(void)
 {
     const size_t rows = draw() % MOST, columns = 1 + draw() % 6, width = 1 + draw() % 9;
@@ -122,6 +147,7 @@ int main(int count, char **arguments)
     unsigned long inputs = 0;
     do {
         try_groups();
+        try_merkle();
         try_embeddings();
         inputs++;
     } while (time(NULL) < end);

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-KERNELS = (ROOT / "common/groups/native", ROOT / "common/training/native")
+KERNELS = tuple(ROOT / f"common/{name}/native" for name in ("groups", "privacy", "training"))
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 

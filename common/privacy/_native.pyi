@@ -1,0 +1,13 @@
+from florist.common.privacy.merkle_tree import Bytes
+
+def sha_ni_available() -> bool: ...
+def sha256(message: Bytes, out: Bytes, accelerated: bool, /) -> None: ...
+def leaf_hashes(
+    data: Bytes,
+    offsets: Bytes,
+    salts: Bytes,
+    out: Bytes,
+    accelerated: bool,
+    /,
+) -> None: ...
+def node_hashes(children: Bytes, out: Bytes, accelerated: bool, /) -> None: ...
