@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from florist.cli.commitment import app as commitment
 from florist.cli.console import LogFormat, report_error, set_up_output
 from florist.cli.experiments import app as experiments
 from florist.cli.version import VersionOption
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Set up, check and inspect the parties of a run. `florist-party` runs a party.",
 )
+app.add_typer(commitment, name="commitment")
 app.add_typer(experiments, name="experiments")
 out = Console()
 

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import printable
 from florist.common.privacy.commitment import set_root, subset_root
 from florist.common.privacy.merkle_tree import HASH_BYTES, SALT_BYTES, LeafPath, top_of_path
 from florist.common.privacy.merkle_tree import leaf_hash as hash_of_leaf
@@ -163,6 +164,19 @@ def check_proof(proof: CommitmentProof, root: bytes) -> list[bytes]:
         proven.append(value)
     _check_drawn(proof)
     return proven
+
+
+def require_challenge(proof: CommitmentProof, challenge: str, number: int) -> None:
+    """Check that the leaves are said to be drawn by this challenge; `check_proof` checks the rest.
+
+    Raises:
+        WrongProof: they are not.
+    """
+    if (proof.challenge, proof.drawn) != (challenge, number):
+        raise WrongProof(
+            f"it says that {proof.drawn} leaves were drawn by the challenge "
+            f"{printable(proof.challenge, 80)!r}"
+        )
 
 
 def _check_drawn(proof: CommitmentProof) -> None:

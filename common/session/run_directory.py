@@ -5,6 +5,8 @@
         train/             and test/, if there is a test table
           alignment.json   sizes, digest of the union, agreement, timings, traffic
           ranks.parquet    for each row of the party's own table, its rank in the union
+          commitment.json  the roots to which both parties committed before the union
+          commitment.key   the secret with which this party can open its own root
       .alignment-work/     during alignment: finished exchanges, from which it can resume
       .training-work/      before training: unlinked temporary files for tables that do not fit in
                            memory
@@ -21,10 +23,10 @@
       serving/             during serving: `secret`, from which stand-ins are drawn, and the token
                            of the HTTP service
 
-All of it is accessible only to its owner: files have mode 0600, folders 0700. Only `draws.key`, the
-checkpoints and the files of `serving` are secret, and nothing reveals which of the party's own
-people the peer also has. The exponents in `.alignment-work` are sealed with a key that only the
-peer holds.
+All of it is accessible only to its owner: files have mode 0600, folders 0700. Only the `.key`
+files, the checkpoints and the files of `serving` are secret, and nothing reveals which of the
+party's own people the peer also has. The exponents in `.alignment-work` are sealed with a key that
+only the peer holds.
 """
 
 from __future__ import annotations
@@ -222,7 +224,7 @@ class RunDirectory:
         Raises:
             ConfigurationError: there is no finished alignment, or this release cannot read it.
         """
-        return alignment_result.load_summary(self._alignment_folder(table))
+        return alignment_result.load_summary(self.alignment_folder(table))
 
     def load_alignment(self, table: TableName = "train") -> Alignment:
         """Check the files of a finished alignment; the ranks are read into memory only when used.
@@ -230,9 +232,14 @@ class RunDirectory:
         Raises:
             ConfigurationError: there is no finished alignment, or this release cannot read it.
         """
-        return alignment_result.load_alignment(self._alignment_folder(table))
+        return alignment_result.load_alignment(self.alignment_folder(table))
 
-    def _alignment_folder(self, table: TableName) -> Path:
+    def alignment_folder(self, table: TableName) -> Path:
+        """The folder of a finished alignment.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
         folder = self.evaluation_alignment if table == "evaluation" else self.alignment / table
         if not alignment_result.has_summary(folder):
             raise ConfigurationError(
