@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -196,6 +196,37 @@ def audit(
     report = runs.training / "report.html"
     if report.exists():
         out.print(f"Report with a plot: {report}", soft_wrap=True)
+
+
+@app.command()
+def ledger(
+    config: Annotated[Path, typer.Option(help="This party's configuration file.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check that no entry was changed or removed.")
+    ] = False,
+    export: Annotated[
+        Literal["json", "csv"] | None,
+        typer.Option(help="Print all charges in this format instead."),
+    ] = None,
+) -> None:
+    """Show what the unions with the peer have cost so far, and what is left of the budget."""
+    from florist.cli.ledger import (  # noqa: PLC0415
+        as_csv,
+        as_json,
+        describe_ledger,
+        describe_verification,
+        load_ledger,
+    )
+    from florist.common.settings.loader import load_config  # noqa: PLC0415
+
+    settings = load_config(config)
+    contents = load_ledger(settings)
+    if export is not None:
+        typer.echo((as_json if export == "json" else as_csv)(contents.entries))
+    elif verify:
+        describe_verification(settings, contents, out)
+    else:
+        describe_ledger(settings, contents, out)
 
 
 @app.command()

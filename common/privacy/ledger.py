@@ -1,0 +1,342 @@
+"""The privacy ledger of a party with one peer: what its unions cost, and what more they may.
+
+A union is charged right before this party announces its size, so a run that fails afterwards is
+charged too. The costs of all unions are added up (basic composition). Before a run connects, the
+ledger refuses it if the budget does not suffice, or if this party's set differs from the previous
+one by so few people that the results of both runs together would tell about just them.
+
+    <privacy.ledger>/<party>-with-<peer>/
+      ledger.jsonl, ledger.head, ledger.key   see `ledger_file`
+      train.hashes, test.hashes, ...          the set of the last charge of each kind of table
+      .lock                                   locked while a run uses the ledger
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from florist.common.core.errors import ConfigurationError
+from florist.common.privacy.count_noise import exact_fraction
+from florist.common.privacy.ledger_entries import Charge, Settlement, now
+from florist.common.privacy.ledger_file import LedgerFile
+from florist.common.privacy.set_hashes import count_difference, file_digest, write_set_hashes
+from florist.common.storage.durable import sync
+from florist.common.storage.files import FolderStorage
+from florist.common.storage.private_files import make_private_folder, private_opener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from florist.common.privacy.ledger_entries import Cost, Entry, Outcome, TableKind
+    from florist.common.settings.agreement import Agreement
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.settings.privacy import PrivacySettings
+    from florist.common.storage.id_column import Ids
+
+log = logging.getLogger("florist.privacy")
+
+_LOCK = ".lock"
+#: Charges that an error message lists.
+_SHOWN = 5
+
+
+def ledger_folder(config: PartyConfig) -> Path:
+    """Return the folder of the ledger with the configured peer."""
+    above = config.privacy.ledger or config.run_directory.absolute().parent / "ledger"
+    return above / f"{config.party.name}-with-{config.party.peer}"
+
+
+@contextmanager
+def open_ledger(config: PartyConfig) -> Iterator[Ledger]:
+    """Open the ledger with the configured peer, or create it, and lock it for one run.
+
+    Raises:
+        ConfigurationError: another run uses it, it is damaged, or it cannot be written.
+    """
+    folder = ledger_folder(config)
+    try:
+        make_private_folder(folder)
+        lock = open(folder / _LOCK, "w", opener=private_opener)  # noqa: SIM115 - below
+    except OSError as error:
+        raise ConfigurationError(
+            f"the privacy ledger {folder} cannot be written: {error.strerror}; set privacy.ledger "
+            "to a folder that is kept from run to run"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigurationError(
+                f"the privacy ledger {folder} is in use by another run with {config.party.peer}; "
+                "wait until it has finished"
+            ) from None
+        file = LedgerFile(folder)
+        file.open(config.party.name, config.party.peer)
+        ledger = Ledger(file, config.privacy, config.agreement)
+        try:
+            yield ledger
+        finally:
+            ledger.forget_prepared()
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A set that may be charged."""
+
+    digest: str
+    accepted_difference: str | None = None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """An open ledger; see the top of this module."""
+
+    file: LedgerFile
+    settings: PrivacySettings
+    agreement: Agreement
+    _prepared: dict[TableKind, _Prepared] = field(default_factory=dict)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """All charges, oldest first."""
+        return charges(self.file.entries)
+
+    def check(
+        self,
+        sets: Mapping[TableKind, Ids],
+        *,
+        may_resume: bool = False,
+        accept_difference: str | None = None,
+    ) -> None:
+        """Check that a run with these sets may start: the difference guard, then the budget.
+
+        Args:
+            sets: this party's people, for each union that the run will have.
+            may_resume: whether unions of an earlier attempt may be resumed. Those whose set and
+                agreement are the same cost nothing more; if such a union has to start over after
+                all, `charge` checks the budget.
+            accept_difference: why small differences are accepted; None rejects them.
+
+        Raises:
+            ConfigurationError: says why, and what can be done.
+        """
+        for table, ids in sets.items():
+            self._prepare(table, ids, accept_difference)
+        new = [table for table in sets if not (may_resume and self._is_charged(table))]
+        self._check_budget(len(new))
+
+    def charge(self, table: TableKind, announced_size: int) -> None:
+        """Record the cost of a union, durably; call it right before our size is announced.
+
+        Raises:
+            ConfigurationError: the budget does not suffice, or the ledger cannot be written.
+        """
+        self._check_budget(1)
+        prepared = self._prepared[table]
+        privacy = self.agreement.union.privacy
+        self.file.append(
+            Charge(
+                number=len(self.charges) + 1,
+                date=now(),
+                table=table,
+                set_digest=prepared.digest,
+                own_size=announced_size,
+                epsilon=None if privacy is None else privacy.epsilon,
+                delta=None if privacy is None else privacy.delta,
+                agreement_digest=agreement_digest(self.agreement),
+                accepted_difference=prepared.accepted_difference,
+            )
+        )
+        self._keep_hashes(table)
+
+    def settle(
+        self,
+        table: TableKind,
+        outcome: Outcome,
+        *,
+        peer_size: int | None = None,
+        union_size: int | None = None,
+    ) -> None:
+        """Record what became of the last charge of this table; nothing if there is none.
+
+        Raises:
+            ConfigurationError: the ledger cannot be written.
+        """
+        charge = _last(self.charges, table)
+        if charge is None:
+            return
+        last = settlements(self.file.entries).get(charge.number)
+        entry = Settlement(
+            date=now(),
+            charge=charge.number,
+            outcome=outcome,
+            peer_size=peer_size,
+            union_size=union_size,
+        )
+        if last is None or last.model_dump(exclude={"date"}) != entry.model_dump(exclude={"date"}):
+            self.file.append(entry)
+
+    def forget_prepared(self) -> None:
+        """Delete the hashes of sets that were not charged."""
+        for table in self._prepared:
+            (self.file.folder / _new(table)).unlink(missing_ok=True)
+
+    def _prepare(self, table: TableKind, ids: Ids, accept: str | None) -> None:
+        storage = FolderStorage(self.file.folder)
+        if self.settings.minimum_change:
+            self._recover_hashes(table)
+        digest = write_set_hashes(storage, _new(table), ids, self.file.key)
+        self._prepared[table] = prepared = _Prepared(digest)
+        previous = _last(self.charges, table)
+        if previous is None or previous.set_digest == digest or not self.settings.minimum_change:
+            return
+        differing = count_difference(storage, _hashes(table), _new(table))
+        if not 1 <= differing <= self.settings.minimum_change:
+            return
+        if accept is None:
+            raise ConfigurationError(
+                f"our {table} table differs from that of the union of {previous.date} with this "
+                f"peer by at most {self.settings.minimum_change:,} people "
+                "(privacy.minimum_change): comparing the two results would tell about just them. "
+                "Use the same table as before or change more people; or give "
+                "--accept-difference REASON, which the ledger records"
+            )
+        prepared.accepted_difference = accept
+        log.warning("a small difference to the previous %s table was accepted: %s", table, accept)
+
+    def _recover_hashes(self, table: TableKind) -> None:
+        """Make sure that the stored hashes are those of the last charge.
+
+        A crash between a charge and the replacement of the hashes leaves them in the new file.
+        """
+        previous = _last(self.charges, table)
+        if previous is None:
+            return
+        storage = FolderStorage(self.file.folder)
+        for name in (_hashes(table), _new(table)):
+            if storage.size(name) is None:
+                continue
+            if file_digest(storage, name, self.file.key) == previous.set_digest:
+                if name == _new(table):
+                    self._keep_hashes(table)
+                return
+        raise ConfigurationError(
+            f"{self.file.folder / _hashes(table)}: missing or damaged, so that the difference to "
+            "the previous set is unknown; restore the folder from a backup, or set "
+            "privacy.minimum_change to 0 for this run"
+        )
+
+    def _keep_hashes(self, table: TableKind) -> None:
+        folder = self.file.folder
+        if (folder / _new(table)).exists():
+            (folder / _new(table)).rename(folder / _hashes(table))
+            sync(folder)
+
+    def _is_charged(self, table: TableKind) -> bool:
+        """Whether the last charge of this table was for the same set and agreement."""
+        last = _last(self.charges, table)
+        return last is not None and (last.set_digest, last.agreement_digest) == (
+            self._prepared[table].digest,
+            agreement_digest(self.agreement),
+        )
+
+    def _check_budget(self, unions: int) -> None:
+        budget = self.settings.budget
+        if budget is None or not unions:
+            return
+        privacy = self.agreement.union.privacy
+        if privacy is None:
+            raise ConfigurationError(
+                "agreement.union.privacy is null, so the union reveals exact sizes, which no "
+                "privacy.budget covers: set privacy.budget to null too, or agree on "
+                "agreement.union.privacy"
+            )
+        cost = unions * exact_fraction(privacy.epsilon), unions * exact_fraction(privacy.delta)
+        limit = exact_fraction(budget.epsilon), exact_fraction(budget.delta)
+        spent = total_cost(self.charges)
+        if spent is None:
+            raise ConfigurationError(
+                "privacy.budget cannot hold: an earlier union with this peer revealed exact sizes "
+                f"(agreement.union.privacy: null). {history(self.file.entries)} Set privacy.budget "
+                "to null, or privacy.ledger to a new folder"
+            )
+        if any(used + more > most for used, more, most in zip(spent, cost, limit, strict=True)):
+            left = tuple(
+                max(most - used, Fraction(0)) for most, used in zip(limit, spent, strict=True)
+            )
+            raise ConfigurationError(
+                f"privacy.budget: this run's unions ({unions}) cost {shown(cost)}, but of "
+                f"{shown(limit)} for this peer only {shown(left)} is left. "
+                f"{history(self.file.entries)} `florist ledger --config FILE` shows all. To "
+                "continue, raise privacy.budget, which weakens the guarantee for everybody in the "
+                "table, or agree on a smaller agreement.union.privacy.epsilon"
+            )
+
+
+def charges(entries: Sequence[Entry]) -> list[Charge]:
+    """Return all charges, oldest first."""
+    return [entry for entry in entries if isinstance(entry, Charge)]
+
+
+def settlements(entries: Sequence[Entry]) -> dict[int, Settlement]:
+    """Return the last settlement of each charge, by its number."""
+    return {entry.charge: entry for entry in entries if isinstance(entry, Settlement)}
+
+
+def total_cost(charged: Sequence[Charge]) -> Cost | None:
+    """Add up all costs; None if a union had exact sizes."""
+    epsilon = delta = Fraction(0)
+    for charge in charged:
+        if charge.cost is None:
+            return None
+        epsilon, delta = epsilon + charge.cost[0], delta + charge.cost[1]
+    return epsilon, delta
+
+
+def shown(cost: Sequence[Fraction]) -> str:
+    """Return epsilon and delta as text."""
+    epsilon, delta = cost
+    return f"epsilon {float(epsilon):.6g} and delta {float(delta):.3g}"
+
+
+def outcome_of(charge: Charge, settled: Mapping[int, Settlement]) -> str:
+    """Return what became of a charge, in words."""
+    return settled[charge.number].outcome if charge.number in settled else "not recorded"
+
+
+def history(entries: Sequence[Entry]) -> str:
+    """Describe the last charges in one sentence."""
+    charged, settled = charges(entries), settlements(entries)
+    if not charged:
+        return "There were no unions with this peer so far."
+    lines = [
+        f"{charge.date[:10]} {charge.table}, "
+        f"{shown(charge.cost) if charge.cost else 'exact sizes'} ({outcome_of(charge, settled)})"
+        for charge in charged[-_SHOWN:]
+    ]
+    which = "The last of" if len(charged) > _SHOWN else "The"
+    return f"{which} {len(charged)} unions so far: {'; '.join(lines)}."
+
+
+def agreement_digest(agreement: Agreement) -> str:
+    """Return the SHA-256 of the agreement (hexadecimal)."""
+    return hashlib.sha256(agreement.canonical().encode()).hexdigest()
+
+
+def _last(charged: Sequence[Charge], table: TableKind) -> Charge | None:
+    return next((charge for charge in reversed(charged) if charge.table == table), None)
+
+
+def _hashes(table: TableKind) -> str:
+    return f"{table}.hashes"
+
+
+def _new(table: TableKind) -> str:
+    return f"{table}.hashes.new"
