@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from florist.cli.ledger import describe_ledger, load_ledger
 from florist.cli.tool import app
 from florist.common.core.errors import ConfigurationError
 from florist.common.privacy.ledger import ledger_folder, open_ledger
@@ -26,7 +29,6 @@ def ledger(config: Path, *arguments: str) -> str:
         app,
         ["ledger", "--config", str(config), *arguments],
         catch_exceptions=False,
-        env={"COLUMNS": "250"},
     )
     assert result.exit_code == 0, result.output
     return result.output
@@ -51,10 +53,14 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_the_table_has_all_charges_and_the_sum(config: Path) -> None:
-    printed = ledger(config)
+    text = io.StringIO()
+    settings = load_config(config)
+    describe_ledger(settings, load_ledger(settings), Console(file=text, width=250))
+    printed = text.getvalue()
     assert "Privacy ledger of clinic with bank" in printed
     for text in ("1,234", "5,678", "6,789", "finished", "not recorded", "77"):
         assert text in printed
+    assert "clinic with bank" in ledger(config)
     assert "Spent: epsilon 2 and delta 2e-09, by basic composition, of epsilon 10" in printed
 
 
