@@ -53,10 +53,10 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_the_table_has_all_charges_and_the_sum(config: Path) -> None:
-    text = io.StringIO()
+    screen = io.StringIO()
     settings = load_config(config)
-    describe_ledger(settings, load_ledger(settings), Console(file=text, width=250))
-    printed = text.getvalue()
+    describe_ledger(settings, load_ledger(settings), Console(file=screen, width=250))
+    printed = screen.getvalue()
     assert "Privacy ledger of clinic with bank" in printed
     for text in ("1,234", "5,678", "6,789", "finished", "not recorded", "77"):
         assert text in printed
