@@ -85,6 +85,7 @@ def run_party(
         TransportError: the peer cannot be reached, or was lost for too long (`PeerLost`).
         PeerError: the peer violated the protocol or stopped (`ProtocolViolation`, `PeerFailed`).
         StoppedByPolicy: the self-audit exceeded a limit of this party.
+        OverlapOutsideLimits: too few or too many people are shared.
 
     Example:
         >>> run = florist.run_party("active", "active.yml", on_progress=print)

@@ -33,8 +33,8 @@ EPILOG = """
 
 [bold]Exit codes[/bold]: 0 finished · 2 this party's configuration, data, or the agreement ·
 3 the peer cannot be reached, refuses, or is lost · 4 the peer violated the protocol ·
-5 the peer stopped and gave its reason · 6 this party's audit policy · 70 a bug ·
-130 stopped by the operator.
+5 the peer stopped and gave its reason · 6 this party's audit policy · 7 too few or
+too many people are shared · 70 a bug · 130 stopped by the operator.
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)

@@ -11,6 +11,7 @@ FloristError
 │   │   └── ChannelEnded     4   it closed a channel too early
 │   └── PeerFailed           5   it stopped and gave its reason
 ├── StoppedByPolicy          6   this party's audit found more than its limits allow
+├── OverlapOutsideLimits     7   too few or too many people are shared
 ├── InternalError           70   a bug in FLORIST
 └── Interrupted            130   the operator stopped this party
 
@@ -157,6 +158,18 @@ class StoppedByPolicy(FloristError):  # noqa: N818
     @property
     def for_peer(self) -> str:
         return "its operator's privacy policy ended the run"
+
+
+class OverlapOutsideLimits(FloristError):  # noqa: N818
+    """The estimated overlap is outside the limits that both parties agreed on; both stop."""
+
+    exit_code = 7
+    origin = "policy"
+    advice = (
+        "Use tables with another overlap. For a trial, lower the limits at both parties "
+        "(`agreement.union.overlap: {minimum: 0, minimum_share: 0, maximum_share: 1}`) and start "
+        "again: finished stages are kept."
+    )
 
 
 class InternalError(FloristError):
