@@ -9,8 +9,10 @@ import torch
 
 from florist.common.evaluation.metric_estimates import check_labels, estimate_metrics
 from florist.common.evaluation.shuffled_estimate import Shuffled, shuffles
+from florist.common.session.answer_journal import BlockKind
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
+from florist.common.transport.codec import encode
 from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from florist.common.core.progress import StepProgress
     from florist.common.data.features import Features
     from florist.common.evaluation.evaluation_data import EvaluationData
+    from florist.common.evaluation.evaluation_journal import EvaluationJournal
     from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.transport.channel import Channel
 
@@ -36,7 +39,12 @@ def evaluate_active(
 ) -> Evaluation:
     """Score our own people, estimate the metrics, and send the peer the agreed summary.
 
+    A peer that repeats an evaluation gets a summary only for the same embeddings. Otherwise it
+    could change the embedding of one person, and see whether the summary changes.
+
     Raises:
+        DifferentEvaluation: the peer sent other embeddings in an earlier evaluation of this model.
+        EvaluationNotReproducible: our summary of the same embeddings has changed.
         ConfigurationError: too few of our people are in both tables, or a class has too few rows.
     """
     assert data.labels is not None
@@ -44,9 +52,9 @@ def evaluate_active(
     labels = data.labels[order[order >= 0]]
     check_labels(labels, bundle.agreement.training.classes)
     own = None if data.features is None else data.features.take(order[order >= 0])
-    predictions, shuffled = _score(bundle, order >= 0, own, channel, progress)
+    predictions, shuffled = _score(bundle, order >= 0, own, channel, progress, data.journal)
     found = estimate_metrics(labels, predictions, data.sizes.shared, shuffled)
-    channel.send(
+    summary = (
         EvaluationSummary()
         if data.agreement.passive_learns == "nothing"
         else EvaluationSummary(
@@ -58,6 +66,9 @@ def evaluate_active(
             found.log_loss.standard_error,
         )
     )
+    data.journal.sent(BlockKind.EVALUATION_SUMMARY, data.journal.model, 0, encode(summary))
+    data.journal.settle()
+    channel.send(summary)
     return found
 
 
@@ -67,6 +78,7 @@ def _score(
     own: Features | None,
     channel: Channel,
     progress: StepProgress,
+    journal: EvaluationJournal,
 ) -> tuple[Floats, Shuffled | None]:
     """Return predictions for our own people in rank order, and shuffled ones if we have features.
 
@@ -82,6 +94,7 @@ def _score(
         rows = part.stop - part.start
         block = channel.receive(EvaluationEmbeddingBlock)
         embeddings = codec.decode_evaluation_block(block, part.start, rows)
+        journal.received(BlockKind.EVALUATION_EMBEDDINGS, journal.model, part.start, block.values)
         ours = embeddings[torch.from_numpy(is_own[part])]
         features = None if own is None else own.slice(scored, scored + len(ours))
         predictions.append(_array(bundle.predict(ours, features)))

@@ -10,6 +10,7 @@ import torch
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
+from florist.common.session.answer_journal import BlockKind
 from florist.common.synthetic.calibration import (
     Calibration,
     Counts,
@@ -27,7 +28,6 @@ from florist.common.synthetic.label_strategies import (
     targets,
 )
 from florist.common.synthetic.stand_ins import StandIns
-from florist.common.training.answer_journal import BlockKind
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
@@ -141,6 +141,7 @@ class ActiveHalf:
         loss = 0.0
         for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
             blocks = [self._receive(position.step, p) for p in together]  # ⟹ f(X)
+            self._run.journal.begin_sync()  # while the gradients are computed
             embeddings = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
             rows = slice(together[0].start, together[-1].stop)
             loss_share, gradient = self._loss_and_gradient(batch, rows, embeddings)

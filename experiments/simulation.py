@@ -24,12 +24,12 @@ from florist.common.core.progress import NoProgress
 from florist.common.psu.union_view import Sizes
 from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
-from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.devices import enable_determinism
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.training_data import TrainingData, TrainingTable
+from florist.common.training.training_journal import TrainingJournal
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.recording import RecordingLink
 from florist.passive_party.training import make_passive_half
@@ -206,7 +206,7 @@ def observe(
         run_setup = RunSetup(
             union_sha256=union.sha256,
             store=RunCheckpoints(folder / role, keep=1),
-            journal=AnswerJournal(None),
+            journal=TrainingJournal(None),
             identity={},
             seed=2 * settings.seed + (role == "passive"),
             on_checkpoint=scores.keep if role == "active" else lambda _: None,

@@ -12,6 +12,7 @@ from florist.common.core.errors import ProtocolViolation
 from florist.common.evaluation.metric_estimates import Evaluation
 from florist.common.evaluation.private_estimate import Estimate
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
+from florist.common.session.answer_journal import BlockKind
 from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
@@ -30,9 +31,10 @@ def evaluate_passive(
     """Send all embeddings in rank order, and return the peer's estimates if it is to send them.
 
     The same model on the same union always sends the same bytes, so that the peer learns nothing
-    from repeated evaluations.
+    from repeated evaluations. The journal makes sure of it.
 
     Raises:
+        EvaluationNotReproducible: our embeddings are not those of an earlier evaluation.
         ProtocolViolation: the peer has too many UIDs in the union, or its summary is invalid.
         ConfigurationError: own dummies use up the reserved rows.
     """
@@ -42,11 +44,14 @@ def evaluate_passive(
     union_size = data.sizes.union
     codec = RowCodec(agreement.wire_type, agreement.cut_width)
     noise = _noise(bundle, data)
+    journal = data.journal
     progress.expect(union_size)
     for part in micro_batches(union_size, agreement.micro_batch):
         rows = stand_ins.rows(np.arange(part.start, part.stop))
         embeddings = bundle.embed(data.features.take(rows)).cpu()
         values = codec.encode(noise(embeddings, part.start))
+        journal.sent(BlockKind.EVALUATION_EMBEDDINGS, journal.model, part.start, values)
+        journal.settle()
         channel.send(EvaluationEmbeddingBlock(part.start, values))
         progress.advance(len(embeddings))
     summary = channel.receive(EvaluationSummary)

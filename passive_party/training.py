@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.session.answer_journal import BlockKind
 from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.synthetic.feature_strategies import (
     DonorStrategy,
@@ -18,7 +19,6 @@ from florist.common.synthetic.feature_strategies import (
 )
 from florist.common.synthetic.label_strategies import label_strategy
 from florist.common.synthetic.stand_ins import StandIns
-from florist.common.training.answer_journal import BlockKind
 from florist.common.training.averaging import WeightAverage
 from florist.common.training.distributed import make_compute
 from florist.common.training.half_state import tensors_of
@@ -124,6 +124,7 @@ class PassiveHalf:
             in_flight.append((part, model_pass))
         for part, model_pass in in_flight:
             self._backward(position, batch, part, model_pass)  # ⟸ g
+        self._run.journal.begin_sync()  # while the next embeddings are computed
         self.is_consistent = False
         self._compute.step()
         self._average.update()

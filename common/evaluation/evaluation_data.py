@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from florist.common.evaluation.evaluation_journal import EvaluationJournal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,3 +35,5 @@ class EvaluationData:
     #: The class of each row; active party only.
     labels: npt.NDArray[np.int64] | None
     draws: SecretDraws
+    #: Digests of what was answered, so that nothing else is answered again.
+    journal: EvaluationJournal = field(default_factory=lambda: EvaluationJournal(None))

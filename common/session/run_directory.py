@@ -17,6 +17,7 @@
         alignment.json     as above, for the evaluation tables
         ranks.parquet      as above; -1 for rows that were kept out of the union
         draws.key          the secret of this party's random draws, so that they stay the same
+        answers.journal    digests of what was answered for each model
         begun              exists once anything was revealed about people in this union
       evaluation/          the estimated metrics of the model
       tensorboard/         event files, if `training.tensorboard` is set
@@ -60,6 +61,9 @@ _KEY = "draws.key"
 #: Next to the evaluation union once an evaluation has started.
 _STARTED = "begun"
 
+#: The digests of what was received and sent, in training and in the evaluations of a union.
+_JOURNAL = "answers.journal"
+
 #: Locked while a process uses the run directory.
 _LOCK = ".lock"
 
@@ -99,7 +103,7 @@ class RunDirectory:
 
     @property
     def training_journal(self) -> Path:
-        return self.checkpoints / "answers.journal"
+        return self.checkpoints / _JOURNAL
 
     @property
     def training(self) -> Path:
@@ -190,15 +194,21 @@ class RunDirectory:
             alignment_result.write_alignment(folder, union.alignment)
             (folder / _KEY).write_bytes(union.secret)
 
+    @property
+    def evaluation_journal(self) -> Path:
+        return self.evaluation_alignment / _JOURNAL
+
     def mark_evaluation_started(self) -> None:
-        """Record that something was revealed about people in the union: it must not change."""
+        """Record, durably, that something is revealed about people in the union."""
         try:
             (self.evaluation_alignment / _STARTED).touch(mode=0o600)
+            sync(self.evaluation_alignment)
         except OSError as error:
             raise _unwritable(self.evaluation_alignment, error) from None
 
     @property
     def has_started_evaluation(self) -> bool:
+        """Whether something may have been revealed about the union's people: it must stay."""
         return (self.evaluation_alignment / _STARTED).exists()
 
     def load_evaluation_union(self) -> EvaluationUnion | None:

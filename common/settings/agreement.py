@@ -152,6 +152,14 @@ class EvaluationAgreement(Section):
         description="What the passive party learns at the end. figures: the estimated AUC, ACE and "
         "log loss with their standard errors. nothing: only that the evaluation is complete.",
     )
+    max_models: int = Field(
+        default=8,
+        ge=1,
+        le=1024,
+        description="How many models may be evaluated on the same people. Each one shows the "
+        "active party one more embedding of each person, and the passive party, which may choose "
+        "the embeddings if its software is modified, three more figures.",
+    )
 
 
 class ServingAgreement(Section):

@@ -20,6 +20,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
 from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
+from florist.common.evaluation.evaluation_journal import EvaluationJournal
 from florist.common.groups import make_group
 from florist.common.psu.union_view import Sizes
 from florist.common.reports.evaluation_report import EvaluationReport, render
@@ -71,7 +72,7 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
         bundle = load_bundle(self.runs, self.role.name, pick_device(config.training.device))
         check_strategy(bundle.agreement.training)
         table = read_evaluation_table(config, settings, bundle)
-        check_kept_union(self.runs, table)
+        check_kept_union(self.runs, table, config.agreement.evaluation)
         people = self.role.people_to_announce(config, len(table))
         compute = config.compute
         with closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group:
@@ -91,9 +92,13 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             inputs.table,
             inputs.people,
         ).common_union()
-        self.runs.mark_evaluation_started()
-        parts = _parts(self.config, union, inputs.table)
-        with CountedProgress(self.progress, session.count_work).step("evaluating") as step:
+        progress = CountedProgress(self.progress, session.count_work)
+        with (
+            closing(EvaluationJournal(self.runs.evaluation_journal)) as journal,
+            progress.step("evaluating") as step,
+        ):
+            self._open_journal(journal, union, inputs.bundle)
+            parts = _parts(self.config, union, inputs.table, journal)
             found = self.role.evaluate(inputs.bundle, parts, channel, step)
         config, bundle, summary = self.config, inputs.bundle, union.alignment.summary
         return EvaluationReport(
@@ -114,6 +119,19 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             bytes_sent=session.traffic.sent,
             bytes_received=session.traffic.received,
         )
+
+    def _open_journal(
+        self, journal: EvaluationJournal, union: EvaluationUnion, bundle: Bundle
+    ) -> None:
+        """Look up what was answered about this model, before anything is revealed."""
+        journal.open(
+            bytes.fromhex(union.alignment.summary.union_sha256),
+            bundle.run + bundle.digest + bundle.peer_digest,
+            SecretDraws(union.secret).derive("journal").secret,
+            self.config.agreement.evaluation.max_models,
+            must_exist=self.runs.has_started_evaluation,
+        )
+        self.runs.mark_evaluation_started()
 
     def save(
         self, inputs: EvaluateInputs, outcome: EvaluationReport, session: Session, folder: Path
@@ -144,7 +162,12 @@ def check_strategy(agreement: TrainingAgreement) -> None:
         )
 
 
-def _parts(config: PartyConfig, union: EvaluationUnion, table: EvaluationTable) -> EvaluationData:
+def _parts(
+    config: PartyConfig,
+    union: EvaluationUnion,
+    table: EvaluationTable,
+    journal: EvaluationJournal,
+) -> EvaluationData:
     summary, ranks = union.alignment.summary, union.alignment.rank_of_row
     row_of_rank = np.full(summary.union_size, -1, dtype=np.int64)
     in_union = np.flatnonzero(ranks >= 0)
@@ -157,4 +180,5 @@ def _parts(config: PartyConfig, union: EvaluationUnion, table: EvaluationTable) 
         features=table.features,
         labels=table.labels,
         draws=SecretDraws(union.secret),
+        journal=journal,
     )

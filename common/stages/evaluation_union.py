@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Group
     from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
+    from florist.common.settings.agreement import EvaluationAgreement
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.evaluation_table import EvaluationTable
     from florist.common.stages.role import Role
@@ -37,14 +38,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("florist.evaluate")
 
 
-def check_kept_union(runs: RunDirectory, table: EvaluationTable) -> None:
-    """Check that a union kept from an earlier evaluation is of the same table.
+def check_kept_union(
+    runs: RunDirectory, table: EvaluationTable, agreement: EvaluationAgreement
+) -> None:
+    """Check that a union kept from an earlier evaluation is of the same table and stand-ins.
 
     Raises:
-        ConfigurationError: it is of another table.
+        ConfigurationError: it is of another table, or was made for other stand-ins.
     """
     kept = runs.load_evaluation_union()
-    if kept is not None and kept.alignment.summary.table_fingerprint != table.fingerprint:
+    if kept is None:
+        return
+    summary = kept.alignment.summary
+    stand_ins = summary.agreement.get("evaluation", {}).get("stand_ins", agreement.stand_ins)
+    if stand_ins != agreement.stand_ins:
+        raise ConfigurationError(
+            f"agreement.evaluation.stand_ins: the evaluation tables were aligned for {stand_ins}; "
+            "with other stand-ins for the same people, the active party could find out who is "
+            f"shared by comparing both evaluations. Set it to {stand_ins} again"
+        )
+    if summary.table_fingerprint != table.fingerprint:
         raise ConfigurationError(
             "data.evaluation: its IDs are not the ones that were aligned for an earlier "
             f"evaluation; restore the table, or name another run_directory. {_start_over(runs)}"

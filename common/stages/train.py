@@ -24,13 +24,13 @@ from florist.common.stages.training_session import (
 )
 from florist.common.stages.training_tables import PreparedTables, prepare_tables
 from florist.common.synthetic.label_strategies import label_strategy
-from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.event_files import EventFiles
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of
 from florist.common.training.row_codec import check_block_size
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.run_handshake import run_id
+from florist.common.training.training_journal import TrainingJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
         config, runs = self.config, self.runs
         # Keeps at least two: the peer may have been stopped one checkpoint earlier.
         store = RunCheckpoints(runs.checkpoints, config.training.checkpoint_keep)
-        journal = AnswerJournal(runs.training_journal)
+        journal = TrainingJournal(runs.training_journal)
         check_settings(self.role, config)
         prepared = prepare_tables(self.role, config, runs)
         if self.options.force:

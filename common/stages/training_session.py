@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
-    from florist.common.training.answer_journal import AnswerJournal
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.run_handshake import OpenedRun
+    from florist.common.training.training_journal import TrainingJournal
     from florist.common.transport.channel import Channel, Link
 
 
@@ -54,7 +54,7 @@ class RunSetup:
 
     union_sha256: bytes
     store: RunCheckpoints
-    journal: AnswerJournal
+    journal: TrainingJournal
     #: Digests of agreement, union and table; checkpoints with others are refused.
     identity: dict[str, str]
     #: Fixed in experiments; None uses the operating system's randomness.
@@ -108,7 +108,7 @@ def train_with_peer(
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
         draws = SecretDraws(bytes.fromhex(checkpoint.facts.secret))
-    _open_journal(run_setup, opened, draws)
+    _open_journal(run_setup, opened, draws, have.journal_records if have else 0)
     schedule = Schedule(
         opened.seed,
         half_setup.data.train.sizes.union,
@@ -155,13 +155,13 @@ def train_with_peer(
     return Trained(half, run, record)
 
 
-def _open_journal(setup: RunSetup, opened: OpenedRun, draws: SecretDraws) -> None:
+def _open_journal(setup: RunSetup, opened: OpenedRun, draws: SecretDraws, confirmed: int) -> None:
     run, key = run_id(opened.seed), draws.derive("journal").secret
     if not opened.resumed:
         setup.journal.start(run, key)
         return
     limit = setup.max_resumptions
-    resumptions = setup.journal.resume(run, key, opened.first_step, limit)
+    resumptions = setup.journal.resume(run, key, opened.first_step, limit, confirmed)
     log.info(
         "resuming from step %d (resumption %d of at most %d)",
         opened.first_step,
@@ -186,4 +186,5 @@ def find_resumable(setup: RunSetup) -> ResumableRun | None:
                 f"the checkpoints in {setup.store.directory} belong to another {what}; "
                 "restore it, or start over with --force"
             )
-    return ResumableRun(bytes.fromhex(newest.facts.seed), steps)
+    facts = newest.facts
+    return ResumableRun(bytes.fromhex(facts.seed), steps, facts.journal_records)

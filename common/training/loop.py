@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from florist.common.core.progress import StepProgress
     from florist.common.synthetic.calibration import Calibration
     from florist.common.synthetic.secret_draws import SecretDraws
-    from florist.common.training.answer_journal import AnswerJournal
     from florist.common.training.feed import Position
     from florist.common.training.history import CalibrationPoints, EpochFigures, History
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.run_facts import HalfFacts
     from florist.common.training.schedule import Schedule
+    from florist.common.training.training_journal import TrainingJournal
 
 Batch = TypeVar("Batch")
 
@@ -99,7 +99,7 @@ class Run:
     #: stop the run.
     after_step: Callable[[int], None]
     #: Digests of what was received and sent, so that nothing else is answered after a resumption.
-    journal: AnswerJournal
+    journal: TrainingJournal
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:
@@ -160,5 +160,6 @@ def _checkpoint(half: Half[Batch], run: Run, done: int) -> RunCheckpoint:
             secret=run.draws.secret.hex(),
             history=run.history,
             identity=run.identity,
+            journal_records=run.journal.confirmed,
         ),
     )

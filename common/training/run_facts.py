@@ -40,6 +40,8 @@ class RunFacts(StrictModel):
     history: History
     #: Digests of the agreement, union and table; a run resumes only with the same ones.
     identity: dict[str, str]
+    #: The number of records of the journal that were on disk; fewer later mean that some were lost.
+    journal_records: int = 0
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> Self:

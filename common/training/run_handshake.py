@@ -39,6 +39,8 @@ class ResumableRun:
 
     seed: bytes = field(repr=False)
     steps: Sequence[int]
+    #: The number of records that its journal must have at least.
+    journal_records: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,9 +9,10 @@ import json
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -19,15 +20,22 @@ from typer.testing import CliRunner
 from florist.active_party.role import ACTIVE
 from florist.cli.tool import app
 from florist.common.bundle.loading import load_bundle
-from florist.common.core.errors import FloristError
+from florist.common.core.errors import FloristError, PeerFailed, PeerLost
 from florist.common.core.progress import NoProgress
 from florist.common.data.labels import read_labels
 from florist.common.data.table_reader import read_whole_table
 from florist.common.evaluation import metrics
+from florist.common.evaluation.evaluation_journal import (
+    DifferentEvaluation,
+    EvaluationJournal,
+    EvaluationNotReproducible,
+)
+from florist.common.session.answer_journal import JournalLost
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import evaluate as evaluate_stage
 from florist.common.stages.run_stages import run_stage
+from florist.common.training.row_codec import RowCodec
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
@@ -35,6 +43,7 @@ from florist.common.transport.messages import (
     BundleOffer,
     EvaluationEmbeddingBlock,
     EvaluationOpening,
+    EvaluationSummary,
     SetChunk,
 )
 from florist.common.transport.recording import RecordingLink
@@ -42,8 +51,10 @@ from florist.experiments import click_data
 from florist.experiments.sample_data import evaluation_path
 from florist.passive_party.role import PASSIVE
 from tests.support.in_process import RoleOverLink, RoleWithoutPeer
+from tests.support.parties import other
 from tests.support.serving import OWN, QuickModel, SharedColumns, train_pair
 from tests.support.tables import read_ids
+from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +64,9 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.data.raw_table import RawTable
     from florist.common.transport.channel import Link
+    from florist.common.transport.messages import Message
     from tests.support.parties import Workspace
+    from tests.support.tampering import Tamper
 
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 BOTH = {"active": ACTIVE, "passive": PASSIVE}
@@ -139,14 +152,19 @@ class Run:
         return {type(record.message) for record in records if record.channel != CONTROL}
 
 
-def run(workspace: Workspace, **options: bool) -> Run:
-    links = {role: RecordingLink(link) for role, link in zip(ROLES, linked_pair(), strict=True)}
+def run(
+    workspace: Workspace, *, tamper: dict[RoleName, Tamper] | None = None, force: bool = False
+) -> Run:
+    plain: dict[RoleName, Link] = dict(zip(ROLES, linked_pair(), strict=True))
+    for role, change in (tamper or {}).items():
+        plain[role] = TamperingLink(plain[role], change)
+    links = {role: RecordingLink(link) for role, link in plain.items()}
 
     def end(role: RoleName) -> FloristError | None:
         side = RoleOverLink(BOTH[role], links[role])
         config = load_config(workspace.config(role))
         try:
-            run_stage("evaluate", side, config, StageOptions(**options), NoProgress())
+            run_stage("evaluate", side, config, StageOptions(force=force), NoProgress())
         except FloristError as error:
             return error
         return None
@@ -156,8 +174,8 @@ def run(workspace: Workspace, **options: bool) -> Run:
         return Run({role: each.result(timeout=60) for role, each in ends.items()}, links)
 
 
-def run_well(workspace: Workspace, **options: bool) -> Run:
-    done = run(workspace, **options)
+def run_well(workspace: Workspace, *, force: bool = False) -> Run:
+    done = run(workspace, force=force)
     assert done.ends == {"active": None, "passive": None}
     return done
 
@@ -390,19 +408,143 @@ def test_one_sided_unions_are_refused_by_both(workspace: Workspace, forgetful: R
     assert all(workspace.run_directory(role).evaluation.exists() for role in ROLES)
 
 
+# --- the same answer only ---
+
+
+def one_person_changed(message: Message) -> list[Message]:
+    """Change the embedding of the first person, as a passive party that looks for an effect."""
+    if isinstance(message, EvaluationEmbeddingBlock) and message.start == 0:
+        values = np.frombuffer(message.values, np.float32).copy()
+        values[:8] += 1
+        return [replace(message, values=values.tobytes())]
+    return [message]
+
+
+def test_other_embeddings_for_the_same_people_are_not_answered(workspace: Workspace) -> None:
+    """If they were, a summary that changes would show that the active party has the person."""
+    run_well(workspace)
+    first = result(workspace, "active")
+    for _ in range(2):
+        done = run(workspace, tamper={"passive": one_person_changed}, force=True)
+        ours, theirs = done.ends["active"], done.ends["passive"]
+        assert isinstance(ours, DifferentEvaluation)
+        assert ours.exit_code == 4
+        assert "row 0: the peer sent other embeddings in an earlier evaluation" in str(ours)
+        assert isinstance(theirs, PeerFailed)
+        assert "this party sent other embeddings" in str(theirs)
+        assert EvaluationSummary not in done.kinds
+    run_well(workspace, force=True)
+    assert result(workspace, "active")["estimates"] == first["estimates"]
+
+
+def test_embeddings_of_an_interrupted_evaluation_are_remembered(workspace: Workspace) -> None:
+    """The connection was lost before the summary was sent."""
+
+    def lost(message: Message) -> list[Message]:
+        if isinstance(message, EvaluationSummary):
+            raise PeerLost("the test")
+        return [message]
+
+    assert isinstance(run(workspace, tamper={"active": lost}).ends["active"], PeerLost)
+    done = run(workspace, tamper={"passive": one_person_changed})
+    assert isinstance(done.ends["active"], DifferentEvaluation)
+    run_well(workspace)
+
+
+def test_changed_features_are_not_sent_for_the_same_people(workspace: Workspace) -> None:
+    """Nothing that the active party sends changes the embeddings; a changed table would."""
+    run_well(workspace)
+
+    def change(rows: list[list[str]]) -> list[list[str]]:
+        place = rows[0].index('"I1"')
+        return [rows[0], *([*row[:place], "77", *row[place + 1 :]] for row in rows[1:])]
+
+    rewrite(table(workspace, "passive"), change)
+    done = run(workspace, force=True)
+    assert isinstance(done.ends["passive"], EvaluationNotReproducible)
+    assert "row 0: this party sent other embeddings" in str(done.ends["passive"])
+    assert "row 0: it sent other embeddings" in str(done.ends["active"])
+    assert EvaluationEmbeddingBlock not in done.kinds
+
+
+def test_other_stand_ins_for_the_same_people_are_refused(workspace: Workspace) -> None:
+    run_well(workspace)
+    configure(workspace, {"agreement.evaluation.stand_ins": "repeated"})
+    for role in ROLES:
+        end = alone(workspace, role, force=True)
+        assert "agreement.evaluation.stand_ins: the evaluation tables were aligned for" in str(end)
+
+
+def test_the_number_of_models_for_the_same_people_is_limited(workspace: Workspace) -> None:
+    configure(workspace, {"agreement.evaluation.max_models": 1})
+    run_well(workspace)
+    retrain(workspace)
+    done = run(workspace, force=True)
+    assert EvaluationEmbeddingBlock not in done.kinds
+    for end in done.ends.values():
+        assert "agreement.evaluation.max_models" in str(end)
+    configure(workspace, {"agreement.evaluation.max_models": 2})
+    run_well(workspace, force=True)
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@pytest.mark.parametrize("role", ROLES)
+def test_a_lost_journal_is_refused(workspace: Workspace, role: RoleName, damage: str) -> None:
+    run_well(workspace)
+    journal = workspace.run_directory(role).evaluation_journal
+    content = journal.read_bytes()
+    if damage == "missing":
+        journal.unlink()
+    else:
+        journal.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    done = run(workspace, force=True)
+    assert isinstance(done.ends[role], JournalLost)
+    assert f"answers.journal is {damage}" in str(done.ends[role])
+    assert "missing or damaged" in str(done.ends[other(role)])
+    assert EvaluationEmbeddingBlock not in done.kinds or role == "active"
+    assert EvaluationSummary not in done.kinds
+
+
+def _change_embeddings() -> None:
+    """Modify the software of a passive party."""
+    encode_rows = RowCodec.encode
+
+    def encode_others(codec: RowCodec, rows: torch.Tensor) -> memoryview:
+        return encode_rows(codec, rows + 1)
+
+    RowCodec.encode = encode_others  # type: ignore[assignment,method-assign]
+    EvaluationJournal.sent = lambda *_: None  # type: ignore[method-assign]
+
+
+def test_a_replay_between_two_processes_is_refused(workspace: Workspace) -> None:
+    """Over mutual TLS."""
+    with (
+        workspace.start_warm("active", stage="evaluate") as active,
+        workspace.start_warm("passive", stage="evaluate") as passive,
+    ):
+        assert (active.finish(), passive.finish()) == (0, 0)
+    with (
+        workspace.start_warm("active", "--force", stage="evaluate") as active,
+        workspace.start_warm(
+            "passive", "--force", stage="evaluate", first=_change_embeddings
+        ) as passive,
+    ):
+        assert (active.finish(), passive.finish()) == (4, 5)
+    assert "the peer sent other embeddings in an earlier evaluation" in active.output
+    assert "this party sent other embeddings in an earlier evaluation" in passive.output
+
+
 # --- refused by both ---
 
 
 @pytest.mark.parametrize("changed", ROLES)
 def test_halves_of_different_runs(workspace: Workspace, tmp_path: Path, changed: RoleName) -> None:
-    other = workspace.copy(tmp_path / "other")
-    retrain(other)
-    for each in (workspace, other):
+    twin = workspace.copy(tmp_path / "twin")
+    retrain(twin)
+    for each in (workspace, twin):
         assert load_bundle(each.run_directory(changed), changed).role == changed
     shutil.rmtree(workspace.run_directory(changed).training)
-    shutil.copytree(
-        other.run_directory(changed).training, workspace.run_directory(changed).training
-    )
+    shutil.copytree(twin.run_directory(changed).training, workspace.run_directory(changed).training)
     done = run(workspace)
     both_refuse(done, "different training runs")
     assert done.kinds == {BundleOffer}

@@ -30,20 +30,16 @@ from florist.common.core.errors import FloristError, Interrupted, PeerFailed
 from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
+from florist.common.session.answer_journal import DifferentBlock, JournalLost, NotReproducible
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import train as train_stage
 from florist.common.stages.run_stages import run_stage
 from florist.common.stages.train import TrainStage
-from florist.common.training.answer_journal import (
-    CannotStartOver,
-    DifferentBlock,
-    NotReproducible,
-    TooManyResumptions,
-)
 from florist.common.training.checkpoint import CheckpointStore
 from florist.common.training.history import History
+from florist.common.training.training_journal import CannotStartOver, TooManyResumptions
 from florist.common.transport import messages
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.codec import encode
@@ -578,6 +574,31 @@ def test_the_journal_is_private_and_deleted_when_the_run_is_complete(half_done: 
     assert all(stat.S_IMODE(journal.stat().st_mode) == 0o600 for journal in journals)
     run_well(half_done)
     assert not any(journal.exists() for journal in journals)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("how", ["missing", "damaged", "shorter"])
+def test_a_lost_journal_is_refused(half_done: Workspace, role: RoleName, how: str) -> None:
+    """Without it, the peer could have every step answered again for other values."""
+    journal = half_done.run_directory(role).training_journal
+    content = bytearray(journal.read_bytes())
+    match how:
+        case "missing":
+            journal.unlink()
+        case "damaged":
+            content[1000] ^= 1
+            journal.write_bytes(content)
+        case _:  # a disk that lost what it had confirmed
+            journal.write_bytes(content[: 64 * 20])
+    ends = Pair(half_done).run()
+    ours, theirs = ends[role], ends[other(role)]
+    assert isinstance(ours, JournalLost)
+    assert journal.name in str(ours)
+    assert "start over on both sides with --force" in str(ours)
+    assert theirs is not None
+    assert "its journal of what was answered is missing or damaged" in str(theirs)
+    assert steps_on_disk(half_done, role) == [3, 6, 9]
+    assert journal.exists() == (how != "missing")
 
 
 # --- disconnected and resumed automatically ---

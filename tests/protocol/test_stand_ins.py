@@ -25,7 +25,6 @@ from florist.common.settings.training import Model, Optimiser
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.synthetic.stand_ins import StandIns
-from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.feed import Position
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.history import History
@@ -33,6 +32,7 @@ from florist.common.training.loop import Run
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.schedule import Schedule
 from florist.common.training.training_data import TrainingData, TrainingTable
+from florist.common.training.training_journal import TrainingJournal
 from florist.common.transport.in_memory import linked_pair
 from florist.passive_party.training import make_passive_half
 
@@ -72,7 +72,7 @@ def run(folder: Path) -> Run:
         {},
         lambda _: None,
         lambda _: None,
-        AnswerJournal(None),
+        TrainingJournal(None),
     )
 
 

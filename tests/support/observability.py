@@ -16,11 +16,11 @@ from florist.common.observability.snapshot import About
 from florist.common.observability.status import Status
 from florist.common.settings.audit import AuditSettings
 from florist.common.synthetic.secret_draws import SecretDraws
-from florist.common.training.answer_journal import AnswerJournal
 from florist.common.training.history import EpochFigures, History
 from florist.common.training.loop import Run
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.schedule import Schedule
+from florist.common.training.training_journal import TrainingJournal
 from florist.common.transport.in_memory import linked_pair
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def make_run() -> Run:
         identity={},
         on_checkpoint=lambda _: None,
         after_step=lambda _: None,
-        journal=AnswerJournal(None),
+        journal=TrainingJournal(None),
     )
 
 

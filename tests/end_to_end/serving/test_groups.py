@@ -180,6 +180,26 @@ def test_the_training_noise_is_added_to_every_row_and_always_the_same(featured: 
     assert changed.max() < clean.std()
 
 
+# --- a passive party with modified software ---
+
+
+def test_equal_embeddings_show_which_people_are_copies(
+    featured: Workspace, client: PredictionClient
+) -> None:
+    """One request per group is enough, so remembering what was answered would not prevent it."""
+    own = people_of(featured, "active")
+    answers = np.empty(len(own.row_of_rank), dtype=np.float32)
+    for group in range(len(own.groups)):
+        reply = client._connection.predict(PredictionRequest(bytes(SIZE * 32), group))
+        answers[own.groups.members(group)] = np.frombuffer(reply.probabilities, "<f4")
+    is_own = np.zeros(len(answers), dtype=bool)
+    is_own[own.rank_of_row] = True
+    _, value, count = np.unique(answers.round(5), return_inverse=True, return_counts=True)
+    is_alone = count[value] == 1
+    assert is_own[is_alone].mean() > 0.99, "a person whose answer nobody shares is never a copy"
+    assert is_own[~is_alone].mean() < is_own.mean() - 0.1
+
+
 # --- errors ---
 
 

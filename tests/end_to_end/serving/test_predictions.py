@@ -63,6 +63,25 @@ def test_single_rows_batches_and_streams_match_the_model(
     assert client.predict([]).shape == (0,)
 
 
+def test_an_answer_depends_on_the_embedding_and_on_nothing_secret(plain: Workspace) -> None:
+    """No table, alignment or secret is read, so it does not matter how often it is requested."""
+    rows = np.random.default_rng(1).standard_normal((40, 8), dtype=np.float32)
+    runs = plain.run_directory("active")
+    hidden = runs.alignment.rename(runs.path / "hidden")
+    answers = []
+    try:
+        for order in (np.arange(40), np.arange(40), np.arange(40)[::-1]):
+            with service(plain) as server, client_of(plain, server.address) as client:
+                request = PredictionRequest(np.ascontiguousarray(rows[order]).tobytes())
+                reply = client._connection.predict(request)
+            answers.append(np.frombuffer(reply.probabilities, "<f4")[order])
+    finally:
+        hidden.rename(runs.alignment)
+    np.testing.assert_array_equal(answers[0], answers[1])
+    np.testing.assert_allclose(answers[0], answers[2], rtol=1e-6)
+    assert not (runs.path / "serving" / "secret").exists()
+
+
 def test_requests_that_exceed_a_message_become_a_stream(plain: Workspace) -> None:
     table = table_of(plain, "passive").columns
     with (

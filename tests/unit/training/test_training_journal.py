@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.training.answer_journal import (
-    MAX_STARTS,
-    AnswerJournal,
+from florist.common.session.answer_journal import (
     BlockKind,
-    CannotStartOver,
     DifferentBlock,
+    JournalLost,
     NotReproducible,
+)
+from florist.common.training.training_journal import (
+    MAX_STARTS,
+    CannotStartOver,
     TooManyResumptions,
+    TrainingJournal,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RUN, KEY = bytes(range(32)), bytes(32)
-EMBEDDINGS, GRADIENTS, TEST = BlockKind
+EMBEDDINGS, GRADIENTS, TEST, *_ = BlockKind
 
 
 @pytest.fixture
@@ -33,16 +36,16 @@ def path(tmp_path: Path) -> Path:
 
 def started(path: Path, *received: tuple[int, int, bytes]) -> None:
     """Write the journal of a run that received these blocks of embeddings, as a killed party."""
-    journal = AnswerJournal(path)
+    journal = TrainingJournal(path)
     journal.start(RUN, KEY)
     for step, start, values in received:
         journal.received(EMBEDDINGS, step, start, values)
     journal.settle()
 
 
-def resumed(path: Path, first_step: int = 0) -> AnswerJournal:
-    journal = AnswerJournal(path)
-    journal.resume(RUN, KEY, first_step, limit=64)
+def resumed(path: Path, first_step: int = 0) -> TrainingJournal:
+    journal = TrainingJournal(path)
+    journal.resume(RUN, KEY, first_step, limit=64, confirmed=0)
     return journal
 
 
@@ -83,7 +86,7 @@ def test_kinds_and_directions_are_separate(path: Path) -> None:
 
 def test_a_record_is_readable_by_another_process_at_once(path: Path) -> None:
     """The party may be killed at any moment after it has answered."""
-    journal = AnswerJournal(path)
+    journal = TrainingJournal(path)
     journal.start(RUN, KEY)
     journal.received(EMBEDDINGS, 0, 0, b"first")
     with pytest.raises(DifferentBlock):
@@ -91,33 +94,65 @@ def test_a_record_is_readable_by_another_process_at_once(path: Path) -> None:
 
 
 def test_records_are_on_disk_before_an_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = AnswerJournal(path)
+    journal = TrainingJournal(path)
     journal.start(RUN, KEY)
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(path.stat().st_size))
+    synced: list[bytes] = []
+    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append(path.read_bytes()))
     for start in range(20):
         journal.received(EMBEDDINGS, 0, start, b"values")
+        journal.begin_sync()
     journal.settle()
-    assert synced[-1] == path.stat().st_size
+    assert synced[-1] == path.read_bytes()
+    assert journal.confirmed == 21
 
 
-@pytest.mark.parametrize("lost", [1, 20, 35])
-def test_an_incomplete_last_record_is_dropped(path: Path, lost: int) -> None:
+def lose(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    match how:
+        case "missing":
+            path.unlink()
+            return
+        case "empty":
+            content.clear()
+        case "damaged":
+            content[100] ^= 1
+        case "shorter":
+            del content[64:]
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "damaged", "shorter"])
+def test_a_lost_journal_is_refused_and_not_replaced(path: Path, how: str) -> None:
+    """It would let the peer have everything answered again."""
     started(path, (0, 0, b"first"), (0, 8, b"second"))
-    os.truncate(path, path.stat().st_size - lost)
-    journal = resumed(path)
-    journal.received(EMBEDDINGS, 0, 8, b"new")
-    journal.close()
-    journal = resumed(path)
-    for start in (0, 8):
-        with pytest.raises(DifferentBlock):
-            journal.received(EMBEDDINGS, 0, start, b"other")
+    lose(path, how)
+    left = path.read_bytes() if path.exists() else None
+    for _ in range(2):
+        with pytest.raises(
+            JournalLost, match=r"answers\.journal .*on both sides with --force"
+        ) as e:
+            TrainingJournal(path).resume(RUN, KEY, 1, limit=64, confirmed=3)
+        assert "missing or damaged" in e.value.for_peer
+        assert (path.read_bytes() if path.exists() else None) == left
+
+
+def test_a_damaged_journal_does_not_let_a_run_start_over(path: Path) -> None:
+    started(path, (0, 0, b"first"))
+    lose(path, "damaged")
+    with pytest.raises(JournalLost):
+        TrainingJournal(path).start(RUN, KEY)
+
+
+def test_the_journal_of_another_run_is_refused(path: Path) -> None:
+    started(path)
+    with pytest.raises(JournalLost, match="another run"):
+        TrainingJournal(path).resume(bytes(32), KEY, 0, limit=64, confirmed=0)
 
 
 def test_digests_depend_on_the_secret(path: Path) -> None:
     contents = []
     for key in (KEY, b"1" * 32):
-        journal = AnswerJournal(path)
+        journal = TrainingJournal(path)
         journal.start(RUN, key)
         journal.received(EMBEDDINGS, 0, 0, b"first")
         journal.settle()
@@ -129,36 +164,28 @@ def test_digests_depend_on_the_secret(path: Path) -> None:
 def test_the_number_of_resumptions_is_limited(path: Path) -> None:
     started(path)
     for number in (1, 2, 3):
-        assert AnswerJournal(path).resume(RUN, KEY, 0, limit=3) == number
+        assert TrainingJournal(path).resume(RUN, KEY, 0, limit=3, confirmed=0) == number
     with pytest.raises(TooManyResumptions, match=r"training\.max_resumptions"):
-        AnswerJournal(path).resume(RUN, KEY, 0, limit=3)
-    assert AnswerJournal(path).resume(RUN, KEY, 0, limit=4) == 4
-
-
-def test_a_run_without_a_journal_gets_one(path: Path) -> None:
-    journal = resumed(path, first_step=5)
-    journal.received(EMBEDDINGS, 5, 0, b"first")
-    journal.close()
-    with pytest.raises(DifferentBlock):
-        resumed(path, first_step=5).received(EMBEDDINGS, 5, 0, b"other")
+        TrainingJournal(path).resume(RUN, KEY, 0, limit=3, confirmed=0)
+    assert TrainingJournal(path).resume(RUN, KEY, 0, limit=4, confirmed=0) == 4
 
 
 def test_a_run_does_not_start_over_once_the_peer_has_sent_something(path: Path) -> None:
     started(path, (0, 0, b"first"))
     with pytest.raises(CannotStartOver, match="--force"):
-        AnswerJournal(path).start(RUN, KEY)
-    AnswerJournal(path).delete()
-    AnswerJournal(path).start(RUN, KEY)
+        TrainingJournal(path).start(RUN, KEY)
+    TrainingJournal(path).delete()
+    TrainingJournal(path).start(RUN, KEY)
 
 
 def test_a_run_starts_over_a_few_times_if_the_peer_has_sent_nothing(path: Path) -> None:
     for _ in range(MAX_STARTS):
-        journal = AnswerJournal(path)
+        journal = TrainingJournal(path)
         journal.start(RUN, KEY)
         journal.sent(EMBEDDINGS, 0, 0, b"first")
         journal.close()
     with pytest.raises(CannotStartOver, match=f"started {MAX_STARTS} times"):
-        AnswerJournal(path).start(RUN, KEY)
+        TrainingJournal(path).start(RUN, KEY)
 
 
 def test_a_run_in_which_nothing_was_sent_starts_over_at_will(path: Path) -> None:
@@ -176,7 +203,7 @@ def test_a_disk_error_names_the_file(path: Path) -> None:
     path.parent.mkdir()
     path.mkdir()
     with pytest.raises(ConfigurationError, match=r"answers\.journal cannot be"):
-        AnswerJournal(path).start(RUN, KEY)
+        TrainingJournal(path).start(RUN, KEY)
 
 
 def test_a_failed_sync_is_reported_before_the_answer(
@@ -185,16 +212,17 @@ def test_a_failed_sync_is_reported_before_the_answer(
     def fail(_file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    journal = AnswerJournal(path)
+    journal = TrainingJournal(path)
     journal.start(RUN, KEY)
     monkeypatch.setattr(os, "fdatasync", fail)
-    with pytest.raises(ConfigurationError, match="No space left"):  # noqa: PT012 - either may raise
-        journal.received(EMBEDDINGS, 0, 0, b"first")
+    journal.received(EMBEDDINGS, 0, 0, b"first")
+    journal.begin_sync()
+    with pytest.raises(ConfigurationError, match="No space left"):
         journal.settle()
 
 
 def test_without_a_file_nothing_is_checked() -> None:
-    journal = AnswerJournal(None)
+    journal = TrainingJournal(None)
     journal.start(RUN, KEY)
     journal.received(EMBEDDINGS, 0, 0, b"first")
     journal.received(EMBEDDINGS, 0, 0, b"other")
