@@ -220,7 +220,7 @@ class ActiveHalf:
         values = self._codec.encode(gradient)
         self._gradient_bound.check_sent(self._codec.decode(values), position.step)
         self._run.journal.sent(BlockKind.GRADIENTS, position.step, start, values)
-        self._run.journal.settle()
+        self._run.journal.settle_received()
         with self._timer.measure("wire"):
             self._channel.send(GradientBlock(position.step, start, values))
 
@@ -234,7 +234,7 @@ class ActiveHalf:
             quality = evaluate(truth, scores)
             self._tested = truth, scores
             figures = EpochFigures(epoch, loss, quality.auc, quality.ace, quality.log_loss)
-        self._run.journal.settle()
+        self._run.journal.settle_received()
         self._channel.send(EpochSummary(epoch, loss, figures.auc, figures.ace, figures.log_loss))
         self._timer.pause()
         return figures

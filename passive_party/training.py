@@ -159,7 +159,7 @@ class PassiveHalf:
         self._embedding_bound.check_sent(self._codec.decode(values), position.step)
         self._run.journal.sent(BlockKind.EMBEDDINGS, position.step, start, values)
         if start == 0:  # these embeddings depend on the gradients of the steps before
-            self._run.journal.settle()
+            self._run.journal.settle_received()
         with self._timer.measure("wire"):
             self._channel.send(EmbeddingBlock(position.step, start, values))
 
@@ -194,7 +194,7 @@ class PassiveHalf:
     def end_epoch(self, epoch: int) -> EpochFigures:
         if self._data.test is not None:
             with self._average.applied():
-                self._run.journal.settle()
+                self._run.journal.settle_received()
                 for start, embeddings in self.test_embeddings():
                     values = self._codec.encode(embeddings)
                     self._run.journal.sent(BlockKind.TEST_EMBEDDINGS, epoch, start, values)

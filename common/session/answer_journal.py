@@ -6,7 +6,7 @@ only with the same bytes, and a block that was sent before is sent again only wi
 across restarts. Training and evaluation each have a journal; see docs/concepts/reliability.md.
 
 The journal contains a keyed digest of each block. The record of a received block is on disk before
-anything that depends on the block is sent: call `settle` first.
+anything that depends on the block is sent: call `settle_received` first.
 """
 
 from __future__ import annotations
@@ -152,6 +152,8 @@ class AnswerJournal:
         self._log = None if path is None else RecordLog(path)
         self._known: dict[tuple[int, int, int, int], bytes] = {}
         self._mac: AESGCM | None = None
+        #: The number of records up to the last one of a received block.
+        self._received = 0
 
     @property
     def confirmed(self) -> int:
@@ -161,7 +163,7 @@ class AnswerJournal:
     # -- blocks ------------------------------------------------------------------------------------
 
     def received(self, kind: BlockKind, step: int, start: int, values: Data) -> None:
-        """Check a block from the peer and record it. Call `settle` before answering it.
+        """Check a block from the peer and record it. Call `settle_received` before answering it.
 
         Raises:
             DifferentBlock: other bytes were received for it before.
@@ -172,6 +174,8 @@ class AnswerJournal:
                 "the same bytes are answered again, because other answers under the same random "
                 "draws would reveal who is shared"
             )
+        if self._log is not None:
+            self._received = self._log.count
 
     def sent(self, kind: BlockKind, step: int, start: int, values: Data) -> None:
         """Check a block that is about to be sent to the peer and record it.
@@ -190,6 +194,11 @@ class AnswerJournal:
         """Start to write all records to disk, in the background."""
         if self._log is not None:
             self._log.begin_sync()
+
+    def settle_received(self) -> None:
+        """Wait until the records of all received blocks are on disk."""
+        if self._log is not None:
+            self._log.settle(self._received)
 
     def settle(self) -> None:
         """Wait until all records are on disk."""
@@ -236,6 +245,8 @@ class AnswerJournal:
             if record.event in (Event.RECEIVED, Event.SENT)
         }
         self._log.open(len(records))
+        # What a killed process wrote may not be on disk yet.
+        self._received = len(records)
 
     def _append(self, record: Record) -> None:
         assert self._log is not None

@@ -53,6 +53,11 @@ class RecordLog:
         self._pending: tuple[int, Future[None]] | None = None
 
     @property
+    def count(self) -> int:
+        """The number of records in the file."""
+        return self._count
+
+    @property
     def confirmed(self) -> int:
         """The number of records that are known to be on disk."""
         return self._confirmed
@@ -138,15 +143,17 @@ class RecordLog:
                     self._syncs = ThreadPoolExecutor(1, thread_name_prefix="journal")
                 self._pending = self._count, self._syncs.submit(os.fdatasync, self._file)
 
-    def settle(self) -> None:
-        """Wait until all records are on disk.
+    def settle(self, count: int | None = None) -> None:
+        """Wait until the first `count` records are on disk, by default all of them.
 
         Raises:
             ConfigurationError: the file cannot be written.
         """
         with self._disk_errors():
             self._await_sync()
-            if self._file is not None and self._confirmed < self._count:
+            if self._file is not None and self._confirmed < (
+                self._count if count is None else count
+            ):
                 os.fdatasync(self._file)
                 self._confirmed = self._count
 

@@ -194,9 +194,11 @@ def test_equal_embeddings_show_which_people_are_copies(
         answers[own.groups.members(group)] = np.frombuffer(reply.probabilities, "<f4")
     is_own = np.zeros(len(answers), dtype=bool)
     is_own[own.rank_of_row] = True
-    _, value, count = np.unique(answers.round(5), return_inverse=True, return_counts=True)
+    # Equal up to rounding, which depends on the other rows of a request.
+    _, value, count = np.unique(answers.round(7), return_inverse=True, return_counts=True)
     is_alone = count[value] == 1
-    assert is_own[is_alone].mean() > 0.99, "a person whose answer nobody shares is never a copy"
+    assert is_alone.mean() > 0.2
+    assert is_own[is_alone].all(), "a person whose answer nobody shares is not a copy"
     assert is_own[~is_alone].mean() < is_own.mean() - 0.1
 
 
