@@ -9,7 +9,7 @@ import logging
 import re
 from collections import deque
 from threading import Condition
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import grpc
@@ -19,7 +19,13 @@ from florist.common.core.errors import PeerLost, TransportError
 from florist.common.transport import codec
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.daemon_pool import DaemonPool
-from florist.common.transport.grpc_server import CallRefused, bind, identify, server_options
+from florist.common.transport.grpc_server import (
+    CallRefused,
+    ListeningServer,
+    bind,
+    port_of,
+    server_options,
+)
 from florist.common.transport.grpc_streams import (
     CHANNEL,
     LINGER,
@@ -33,7 +39,6 @@ from florist.common.transport.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from florist.common.core.clock import Clock
     from florist.common.transport.channel import Link
@@ -122,7 +127,7 @@ class _AcceptedLink(GrpcLink):
         self._on_release(self)
 
 
-class GrpcListener:
+class GrpcListener(ListeningServer):
     """Accepts the peer, one session at a time. Use it as a context manager, or close it."""
 
     def __init__(
@@ -140,6 +145,7 @@ class GrpcListener:
             peer_name: the common name of the only certificate that is admitted.
             clock: the clock for timeouts.
         """
+        super().__init__()
         self._address = address
         self._credentials = credentials
         self._peer_name = peer_name
@@ -155,11 +161,6 @@ class GrpcListener:
         self._refused = RateLimitedLog(lambda text: log.warning("%s", text), 30.0, clock)
 
     def start(self) -> str:
-        """Start listening; return the address with the actual port.
-
-        Raises:
-            ConfigurationError: the address cannot be used.
-        """
         server = grpc.server(
             self._pool,
             handlers=[_OneMethod(self._converse)],
@@ -168,6 +169,7 @@ class GrpcListener:
         self._address = bind(server, self._address, self._credentials, self._connected)
         server.start()
         self._server = server
+        self._connections.start(port_of(self._address))
         return self._address
 
     def accept(self, timeout: float, on_wait: Callable[[str], None] | None = None) -> Link:
@@ -195,23 +197,12 @@ class GrpcListener:
 
     def close(self) -> None:
         """Close the session, if there is one, and stop listening. Takes seconds at most."""
+        self._connections.close()
         if self._link is not None:
             self._link.close()
         if self._server is not None:
             self._server.stop(None).wait(LINGER)
             self._pool.shutdown()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _new_link(self, timeout: float) -> _AcceptedLink | None:
         with self._changed:
@@ -232,7 +223,7 @@ class GrpcListener:
         """Serve one stream of the peer."""
         self._silent.clear()
         try:
-            tls = identify(context, self._credentials, self._peer_name)
+            tls = self._identify(context, self._credentials, self._peer_name)
             link, stream = self._admit(requests, context)
         except CallRefused as refusal:
             self._last_refusal = refusal.reason
@@ -277,6 +268,7 @@ class GrpcListener:
 
     def _connected(self) -> None:
         self._silent.append(self._clock.now())
+        self._connections.connected()
 
     def _report_silent_connections(self) -> None:
         """Warn of failed handshakes: gRPC does not report them, but no call follows them."""

@@ -11,7 +11,7 @@ import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Event, Thread
-from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import unquote
 
 import grpc
@@ -25,8 +25,10 @@ from florist.common.transport.daemon_pool import DaemonPool
 from florist.common.transport.grpc_server import (
     CallerRejected,
     CallRefused,
+    ListeningServer,
     bind,
     identify,
+    port_of,
     require_tls,
     server_options,
 )
@@ -38,7 +40,6 @@ from florist.common.transport.slots import Slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from florist.common.core.clock import Clock
     from florist.common.transport.credentials import Credentials
@@ -114,7 +115,7 @@ class _StreamWatch:
                     context.cancel()
 
 
-class PredictionServer:
+class PredictionServer(ListeningServer):
     """Serves predictions to one peer. Use it as a context manager, or close it."""
 
     def __init__(
@@ -136,6 +137,7 @@ class PredictionServer:
             settings: limits.
             clock: the clock for idle streams and log lines.
         """
+        super().__init__()
         self._address = address
         self._credentials = credentials
         self._peer_name = peer_name
@@ -157,19 +159,15 @@ class PredictionServer:
         self._server: grpc.Server | None = None
 
     def start(self) -> str:
-        """Start serving; return the address with the actual port.
-
-        Raises:
-            ConfigurationError: the address cannot be used.
-        """
         self._set_health(serving=False)
         server = grpc.server(
             self._pool,
             handlers=[_Methods(self)],
             options=server_options(2 * self._max_calls),
         )
-        self._address = bind(server, self._address, self._credentials)
+        self._address = bind(server, self._address, self._credentials, self._connections.connected)
         server.start()
+        self._connections.start(port_of(self._address))
         self._watch.start()
         self._server = server
         self._set_health(serving=True)
@@ -198,21 +196,10 @@ class PredictionServer:
         """Stop listening and cancel active calls. Takes seconds at most."""
         self._drained.set()
         self._watch.stop()
+        self._connections.close()
         if self._server is not None:
             self._server.stop(_CANCEL).wait(2 * _CANCEL)
             self._pool.shutdown()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- the gRPC methods --------------------------------------------------------------------------
 
@@ -288,7 +275,7 @@ class PredictionServer:
     ) -> Iterator[str]:
         """A call from the peer that is within the limits; yields its TLS version."""
         with self._refusals(context):
-            tls = identify(context, self._credentials, self._peer_name)
+            tls = self._identify(context, self._credentials, self._peer_name)
             with self._counted(), slots.one():
                 if with_model:
                     self._handler.check_model(_metadata(context, MODEL))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import resource
 import socket
-from typing import TYPE_CHECKING, cast
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self, cast
 
 import grpc
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.transport.grpc_streams import OPTIONS, REQUIRED_TLS
 from florist.common.transport.peer_identity import read_identity
+from florist.common.transport.reserved_connections import ReservedConnections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
 
     from florist.common.transport.credentials import Credentials
 
@@ -27,6 +30,14 @@ HANDSHAKE = 10.0
 _MAX_CONNECTIONS = 256
 
 
+def max_connections() -> int:
+    """The maximum number of connections to one listener, given how many files may be open."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return min(_MAX_CONNECTIONS, max(16, files // 4))
+
+
 def server_options(calls: int, idle: float | None = None) -> list[tuple[str, int]]:
     """The gRPC options of a listening side.
 
@@ -37,19 +48,61 @@ def server_options(calls: int, idle: float | None = None) -> list[tuple[str, int
         calls: the maximum number of concurrent calls of one connection.
         idle: seconds without a call after which a connection is closed; None keeps it.
     """
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    connections = _MAX_CONNECTIONS
-    if files != resource.RLIM_INFINITY:
-        connections = min(connections, max(16, files // 4))
     return [
         *OPTIONS,
         ("grpc.so_reuseport", 0),
         ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
         ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.max_allowed_incoming_connections", max_connections()),
         ("grpc.max_concurrent_streams", calls),
         *([] if idle is None else [("grpc.max_connection_idle_ms", round(idle * 1000))]),
     ]
+
+
+class ListeningServer(ABC):
+    """A server of one peer, which is started and closed by a `with` statement.
+
+    Half of its connections are reserved for the peer.
+    """
+
+    def __init__(self) -> None:
+        self._connections = ReservedConnections(max_connections() // 2)
+
+    @abstractmethod
+    def start(self) -> str:
+        """Start listening; return the address with the actual port.
+
+        Raises:
+            ConfigurationError: the address cannot be used.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop listening. Takes seconds at most."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _identify(
+        self, context: grpc.ServicerContext, credentials: Credentials | None, peer_name: str
+    ) -> str:
+        """As `identify`; the connection is then one of the peer's, or is closed soon."""
+        try:
+            version = identify(context, credentials, peer_name)
+        except CallerRejected:
+            self._connections.refused(context.peer())
+            raise
+        self._connections.admitted(context.peer())
+        return version
 
 
 class CallRefused(Exception):  # noqa: N818 - it ends a call
@@ -97,6 +150,11 @@ def bind(
         reason = _why_not_bound(address)
         raise ConfigurationError(f"cannot listen on {address}: {reason}") from None
     return f"{address.rpartition(':')[0]}:{port}"
+
+
+def port_of(address: str) -> int:
+    """The port in an address that `bind` returned."""
+    return int(address.rpartition(":")[2])
 
 
 def identify(context: grpc.ServicerContext, credentials: Credentials | None, peer_name: str) -> str:

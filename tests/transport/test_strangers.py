@@ -21,11 +21,12 @@ import pytest
 
 from florist.common.core.process_limits import CIPHERS
 from florist.common.settings.loader import load_config
-from florist.common.transport import codec, grpc_listener, grpc_server
+from florist.common.transport import codec, grpc_server, reserved_connections
 from florist.common.transport.credentials import Credentials
-from florist.common.transport.grpc_dialer import dial
+from florist.common.transport.grpc_dialer import dial, pinned_channel
 from florist.common.transport.messages import Heartbeat
 from florist.common.transport.peer_unavailable import PeerUnavailable
+from florist.common.transport.tls_probe import probe
 from tests.support.certificates import ACTIVE, Trust
 from tests.support.links import PATIENCE, listening, open_channel
 from tests.support.parties import SlowIds, Workspace
@@ -82,7 +83,7 @@ def test_a_flood_of_refused_calls_does_not_disturb_a_session(
             raise
 
     identify = grpc_server.identify
-    monkeypatch.setattr(grpc_listener, "identify", identify_slowly)
+    monkeypatch.setattr(grpc_server, "identify", identify_slowly)
     with (
         caplog.at_level(logging.WARNING),
         listening(active) as (listener, address),
@@ -140,6 +141,58 @@ def test_silent_connections_are_limited_and_dropped_in_time(
         wait_until(lambda: all(map(is_closed, silent)), within=5)
         accepted.close()
         dialed.close()
+
+
+def test_another_certificate_cannot_hold_all_connections(
+    trust: Trust, active: Credentials, passive: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes calls, so that its connections are not idle, and connects again if closed."""
+    monkeypatch.setattr(grpc_server, "_MAX_CONNECTIONS", 20)
+    stranger, stop = trust.party("mallory"), Event()
+    with listening(active) as (listener, address), ExitStack() as stack:
+        certificate = probe(address, stranger, ACTIVE, PATIENCE)
+
+        def hold(channel: grpc.Channel) -> None:
+            call: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(codec.METHOD)
+            while not stop.wait(0.2):
+                with suppress(grpc.RpcError):
+                    list(call(iter(()), timeout=5))
+
+        channels = [pinned_channel(address, stranger, ACTIVE, certificate) for _ in range(20)]
+        threads = [Thread(target=hold, args=(channel,)) for channel in channels]
+        for channel, thread in zip(channels, threads, strict=True):
+            stack.callback(channel.close)
+            stack.callback(thread.join, PATIENCE)
+            with suppress(grpc.FutureTimeoutError):
+                grpc.channel_ready_future(channel).result(0.2)
+            thread.start()
+        stack.callback(stop.set)
+        dialed = dial(address, passive, ACTIVE, PATIENCE)
+        accepted = listener.accept(PATIENCE)
+        sending, receiving = accepted.channel("lane"), dialed.channel("lane")
+        for number in range(50):  # the peer's connection is not closed
+            sending.send(Heartbeat(number))
+            assert receiving.receive(Heartbeat, PATIENCE) == Heartbeat(number)
+            time.sleep(0.02)
+        accepted.close()
+        dialed.close()
+
+
+def test_a_refused_caller_hears_why_and_is_disconnected(
+    trust: Trust, active: Credentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reserved_connections, "_TO_HEAR_WHY", 0.2)
+    states: list[grpc.ChannelConnectivity] = []
+    with (
+        listening(active) as (_, address),
+        open_channel(address, trust.party("mallory"), ACTIVE) as channel,
+    ):
+        call: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(codec.METHOD)
+        metadata = (("florist-session", "0" * 32), ("florist-channel", "control"))
+        with pytest.raises(grpc.RpcError, match="'mallory', not to the configured peer"):
+            list(call(iter(()), metadata=metadata, timeout=PATIENCE))
+        channel.subscribe(states.append)
+        wait_until(lambda: grpc.ChannelConnectivity.IDLE in states, within=PATIENCE)
 
 
 def connect(address: str) -> socket.socket:
