@@ -9,7 +9,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from florist.common.core.errors import ConfigurationError
+from florist.common.storage.private_files import private_opener
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from florist.common.core.errors import FloristError
     from florist.common.core.progress import Progress
 
@@ -74,6 +79,21 @@ def report_error(error: FloristError) -> None:
     )
     if error.advice:
         log.error("→ %s", error.advice, extra={"event": "advice"})
+
+
+def log_to_file(path: Path) -> None:
+    """Also append the log to a file, as JSON lines, readable only by its owner.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    try:
+        stream = open(path, "a", encoding="utf-8", opener=private_opener)  # noqa: SIM115 - stays open
+    except OSError as error:
+        raise ConfigurationError(f"--log-file {path}: {error.strerror}") from None
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_JsonFormatter())
+    log.addHandler(handler)
 
 
 class _TerminalFormatter(logging.Formatter):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from florist.cli.console import LogFormat, log, report_error, set_up_output
+from florist.cli.console import LogFormat, log, log_to_file, report_error, set_up_output
 from florist.cli.version import VersionOption
 from florist.common.core.errors import FloristError, InternalError, as_florist_error
 from florist.common.core.process_limits import raise_open_file_limit, refuse_tls_1_2
@@ -67,6 +67,13 @@ def party(
     log_format: Annotated[
         LogFormat, typer.Option(help="auto: progress bars on a terminal, otherwise text lines.")
     ] = LogFormat.auto,
+    log_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also append the log to this file, as JSON lines; its SHA-256 becomes part of "
+            "the evidence of each stage."
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     insecure_plaintext: Annotated[
         bool,
@@ -90,7 +97,7 @@ def party(
     from florist.cli.stop_signals import stop_signals  # noqa: PLC0415 - keeps --help fast
 
     progress = set_up_output(log_format, verbose=verbose)
-    options = StageOptions(plaintext=insecure_plaintext, force=force)
+    options = StageOptions(plaintext=insecure_plaintext, force=force, log_file=log_file)
     with stop_signals():
         code = run(role, stage, config, options, progress)
     raise typer.Exit(code)
@@ -105,6 +112,8 @@ def run(
     from florist.common.stages.run_stages import run_stages  # noqa: PLC0415
 
     try:
+        if options.log_file is not None:
+            log_to_file(options.log_file)
         settings = load_config(config)
         run_stages(ROLES[role.value], settings, stage, options, progress, on_complete=_describe)
     except (FloristError, KeyboardInterrupt) as error:

@@ -5,11 +5,12 @@ The session between the two parties: the service, the envelope and the control m
 
 A session consists of several bidirectional gRPC streams over one mutually authenticated HTTP/2
 connection, one stream per channel: `control`, one for each exchange of the private set union,
-`training` and `evaluation`. HTTP/2 gives each stream its own flow control, so a slow exchange
+`training`, `evaluation` and `evidence`. HTTP/2 gives each stream its own flow control, so a slow exchange
 never blocks another one.
 """
 
 from florist.protos import evaluation_pb2 as _evaluation_pb2
+from florist.protos import evidence_pb2 as _evidence_pb2
 from florist.protos import psu_pb2 as _psu_pb2
 from florist.protos import training_pb2 as _training_pb2
 from google.protobuf import descriptor as _descriptor
@@ -51,6 +52,8 @@ class Envelope(_message.Message):
     EVALUATION_OPENING_FIELD_NUMBER: _builtins.int
     EVALUATION_SUMMARY_FIELD_NUMBER: _builtins.int
     EVALUATION_EMBEDDING_BLOCK_FIELD_NUMBER: _builtins.int
+    EVIDENCE_CONTRIBUTION_FIELD_NUMBER: _builtins.int
+    EVIDENCE_SIGNATURE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -91,6 +94,10 @@ class Envelope(_message.Message):
     def evaluation_summary(self) -> _evaluation_pb2.EvaluationSummary: ...
     @_builtins.property
     def evaluation_embedding_block(self) -> _evaluation_pb2.EvaluationEmbeddingBlock: ...
+    @_builtins.property
+    def evidence_contribution(self) -> _evidence_pb2.EvidenceContribution: ...
+    @_builtins.property
+    def evidence_signature(self) -> _evidence_pb2.EvidenceSignature: ...
     def __init__(
         self,
         *,
@@ -114,12 +121,14 @@ class Envelope(_message.Message):
         evaluation_opening: _evaluation_pb2.EvaluationOpening | None = ...,
         evaluation_summary: _evaluation_pb2.EvaluationSummary | None = ...,
         evaluation_embedding_block: _evaluation_pb2.EvaluationEmbeddingBlock | None = ...,
+        evidence_contribution: _evidence_pb2.EvidenceContribution | None = ...,
+        evidence_signature: _evidence_pb2.EvidenceSignature | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

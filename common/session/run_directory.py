@@ -20,6 +20,7 @@
         answers.journal    digests of what was answered for each model
         begun              exists once anything was revealed about people in this union
       evaluation/          the estimated metrics of the model
+      evidence/            for each stage, what both parties have signed about it
       tensorboard/         event files, if `training.tensorboard` is set
       serving/             during serving: `secret`, from which stand-ins are drawn, and the token
                            of the HTTP service
@@ -114,6 +115,10 @@ class RunDirectory:
         return self.path / "audit"
 
     @property
+    def evidence(self) -> Path:
+        return self.path / "evidence"
+
+    @property
     def tensorboard(self) -> Path:
         return self.path / "tensorboard"
 
@@ -180,7 +185,8 @@ class RunDirectory:
         if not self.path.is_dir():
             return []
         results = {*RESULT_FOLDERS.values(), self.evaluation_alignment.name}
-        names = {*results, self.checkpoints.name, self.audit.name, self.tensorboard.name, _LOCK}
+        folders = (self.checkpoints, self.audit, self.evidence, self.tensorboard)
+        names = {*results, *(folder.name for folder in folders), _LOCK}
         temporary = tuple(f"{prefix}{name}-" for name in results for prefix in (".", ".old-"))
         return [
             entry

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from florist.common.session.run_directory import RunDirectory
 
 StageName = Literal["align", "train", "evaluate"]
@@ -48,6 +50,8 @@ class StageOptions:
     plaintext: bool = False
     #: Start over: replace finished results and resume nothing.
     force: bool = False
+    #: The file to which this process writes its log, if any; its digest becomes evidence.
+    log_file: Path | None = None
 
 
 class StageState:

@@ -12,10 +12,12 @@ from florist.common.core.allocator import return_freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.stage_timer import StageTimer
 from florist.common.data.table_ids import TableIds
+from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
 from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.session.alignment_result import write_alignments
 from florist.common.stages.stage import Stage
+from florist.common.stages.stage_evidence import union_facts
 from florist.common.stages.table_aligner import TableAligner
 from florist.common.storage.files import FolderStorage
 
@@ -95,6 +97,14 @@ class AlignStage(Stage[AlignInputs, Alignments]):
         folder: Path,
     ) -> None:
         write_alignments(folder, outcome)
+
+    def facts(self, inputs: AlignInputs, outcome: Alignments, folder: Path) -> StageFacts:
+        return StageFacts(
+            {
+                table: union_facts(self.role.name, alignment.summary, folder / table)
+                for table, alignment in outcome.items()
+            }
+        )
 
     def clean_up(self, inputs: AlignInputs) -> None:
         inputs.unions.forget(self.runs.work(self.name), inputs.tables)

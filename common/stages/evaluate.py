@@ -21,6 +21,7 @@ from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
 from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
 from florist.common.evaluation.evaluation_journal import EvaluationJournal
+from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
 from florist.common.psu.union_view import Sizes
 from florist.common.reports.evaluation_report import EvaluationReport, render
@@ -28,6 +29,7 @@ from florist.common.stages.evaluation_table import read_evaluation_table, table_
 from florist.common.stages.evaluation_union import UnionAgreement, check_kept_union
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
+from florist.common.stages.stage_evidence import model_facts, union_facts
 from florist.common.synthetic.feature_strategies import FEATURE_STRATEGIES
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
@@ -140,7 +142,17 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             log.warning("%s", outcome.warning)
         write_json(folder / "evaluation.json", outcome.to_json(), allow_nan=False)
 
-    def report(self, inputs: EvaluateInputs, outcome: EvaluationReport, session: Session) -> str:
+    def facts(self, inputs: EvaluateInputs, outcome: EvaluationReport, folder: Path) -> StageFacts:
+        summary, bundle = self.runs.load_summary("evaluation"), inputs.bundle
+        aligned = union_facts(self.role.name, summary, self.runs.evaluation_alignment)
+        model = model_facts(
+            self.role.name, bundle.run.hex(), bundle.digest.hex(), bundle.peer_digest.hex()
+        )
+        return StageFacts({"evaluation": aligned}, model)
+
+    def report(
+        self, inputs: EvaluateInputs, outcome: EvaluationReport, session: Session, evidence: str
+    ) -> str:
         return render(outcome)
 
 

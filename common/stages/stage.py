@@ -1,4 +1,4 @@
-"""The template of a stage: read and check the inputs, connect, work, save, report."""
+"""The template of a stage: read and check the inputs, connect, work, save, sign, report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from florist.common.core.clock import SYSTEM_CLOCK
+from florist.common.evidence.evidence_file import save_evidence
+from florist.common.evidence.record import StageFacts
 from florist.common.session.reconnect import run_with_peer
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageState
+from florist.common.stages.stage_evidence import EvidenceExchange
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -49,6 +52,7 @@ class Stage(ABC, Generic[Inputs, Outcome]):
     name: ClassVar[StageName]
 
     def __init__(self, context: StageContext) -> None:
+        self.context = context
         self.role = context.role
         self.config = context.config
         self.options = context.options
@@ -78,8 +82,17 @@ class Stage(ABC, Generic[Inputs, Outcome]):
     def save(self, inputs: Inputs, outcome: Outcome, session: Session, folder: Path) -> None:
         """Write the result into the new folder."""
 
-    def report(self, inputs: Inputs, outcome: Outcome, session: Session) -> str | None:
-        """Return the HTML report of the result, or None if the stage has none."""
+    def facts(self, inputs: Inputs, outcome: Outcome, folder: Path) -> StageFacts:
+        """Return what both parties know of the result in the new folder, for the evidence."""
+        return StageFacts()
+
+    def report(
+        self, inputs: Inputs, outcome: Outcome, session: Session, evidence: str
+    ) -> str | None:
+        """Return the HTML report of the result, or None if the stage has none.
+
+        `evidence` is a sentence on who has signed the evidence of the stage.
+        """
         return None
 
     def clean_up(self, inputs: Inputs) -> None:
@@ -100,13 +113,20 @@ class Stage(ABC, Generic[Inputs, Outcome]):
                 runs.drop_work(self.name)
             state.refuse_complete()
             with self.open_inputs() as inputs:
+                exchange = EvidenceExchange(self.context, self.name)
 
                 def work(session: Session) -> None:
-                    outcome = self.work(inputs, session)
-                    with runs.finishing(self.name) as folder:
-                        self.save(inputs, outcome, session, folder)
-                        if (report := self.report(inputs, outcome, session)) is not None:
-                            (folder / "report.html").write_text(report, encoding="utf-8")
+                    with exchange.counting(session):
+                        outcome = self.work(inputs, session)
+                        with runs.finishing(self.name) as folder:
+                            self.save(inputs, outcome, session, folder)
+                            facts = self.facts(inputs, outcome, folder)
+                            evidence = exchange.sign_with_peer(session, facts)
+                            note = evidence.summary(self.config.party.peer)
+                            report = self.report(inputs, outcome, session, note)
+                            if report is not None:
+                                (folder / "report.html").write_text(report, encoding="utf-8")
+                        save_evidence(runs.evidence, self.name, evidence)
 
                 plaintext = self.options.plaintext
                 run_with_peer(

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.self_audit import AuditPlan
+from florist.common.bundle.manifest import read_manifest
 from florist.common.bundle.saving import BundleContents, save_bundle
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
+from florist.common.evidence.record import StageFacts
 from florist.common.reports.training_report import TrainingReport, render
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
+from florist.common.stages.stage_evidence import model_facts, union_facts
 from florist.common.stages.training_session import (
     RunSetup,
     Trained,
@@ -125,7 +128,13 @@ class TrainStage(Stage[TrainInputs, Trained]):
         )
         write_json(folder / "history.json", history.to_json())
 
-    def report(self, inputs: TrainInputs, outcome: Trained, session: Session) -> str:
+    def facts(self, inputs: TrainInputs, outcome: Trained, folder: Path) -> StageFacts:
+        role, found = self.role.name, read_manifest(folder, self.role.name)
+        aligned = union_facts(role, inputs.prepared.summary, self.runs.alignment / "train")
+        model = model_facts(role, found.manifest.run, found.digest.hex(), found.peer_digest.hex())
+        return StageFacts({"train": aligned}, model)
+
+    def report(self, inputs: TrainInputs, outcome: Trained, session: Session, evidence: str) -> str:
         config, summary, history = self.config, inputs.prepared.summary, outcome.run.history
         return render(
             TrainingReport(

@@ -90,6 +90,29 @@ class Link(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class MessageCount:
+    """A number of messages and the sum of their encoded sizes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def plus(self, other: MessageCount) -> MessageCount:
+        return MessageCount(self.messages + other.messages, self.bytes + other.bytes)
+
+
+#: Counts by the name of the message type.
+MessageCounts = dict[str, MessageCount]
+
+
+def sum_of_counts(one: MessageCounts, other: MessageCounts) -> MessageCounts:
+    """Add two sets of counts, type by type."""
+    none = MessageCount()
+    return {
+        kind: one.get(kind, none).plus(other.get(kind, none)) for kind in one.keys() | other.keys()
+    }
+
+
 @dataclass(slots=True)
 class Traffic:
     """Bytes of encoded messages in both directions; thread-safe."""
@@ -100,15 +123,33 @@ class Traffic:
     #: Bytes over the links of this party's branches.
     sent_by_branches: int = 0
     received_by_branches: int = 0
+    _sent: MessageCounts = field(default_factory=dict, repr=False)
+    _received: MessageCounts = field(default_factory=dict, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def count_sent(self, size: int) -> None:
+    def count_sent(self, size: int, kind: str = "") -> None:
+        """Count a message of `kind`, the name of its type."""
         with self._lock:
             self.sent += size
+            _count(self._sent, kind, size)
 
-    def count_received(self, size: int) -> None:
+    def count_received(self, size: int, kind: str = "") -> None:
+        """Count a message of `kind`, the name of its type."""
         with self._lock:
             self.received += size
+            _count(self._received, kind, size)
+
+    @property
+    def sent_by_type(self) -> MessageCounts:
+        """The messages over the link itself, those of branches not included."""
+        with self._lock:
+            return dict(self._sent)
+
+    @property
+    def received_by_type(self) -> MessageCounts:
+        """The messages over the link itself, those of branches not included."""
+        with self._lock:
+            return dict(self._received)
 
     def count_branches(self, sent: int, received: int) -> None:
         with self._lock:
@@ -122,3 +163,7 @@ class Traffic:
     @property
     def all_received(self) -> int:
         return self.received + self.received_by_branches
+
+
+def _count(counts: MessageCounts, kind: str, size: int) -> None:
+    counts[kind] = counts.get(kind, MessageCount()).plus(MessageCount(1, size))

@@ -16,7 +16,14 @@ from florist.common.core.errors import ProtocolViolation
 from florist.common.transport import messages
 from florist.common.transport.messages import MAX_MESSAGE_BYTES, Step
 from florist.common.transport.wire_format import field_prefix, split
-from florist.protos import evaluation_pb2, psu_pb2, serving_pb2, session_pb2, training_pb2
+from florist.protos import (
+    evaluation_pb2,
+    evidence_pb2,
+    psu_pb2,
+    serving_pb2,
+    session_pb2,
+    training_pb2,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,7 +37,14 @@ K = TypeVar("K", bound="Message | ServingMessage")
 #: The generated class of each message, by name.
 _GENERATED: dict[str, type[GeneratedMessage]] = {
     name: getattr(module, name)
-    for module in (session_pb2, psu_pb2, training_pb2, evaluation_pb2, serving_pb2)
+    for module in (
+        session_pb2,
+        psu_pb2,
+        training_pb2,
+        evaluation_pb2,
+        evidence_pb2,
+        serving_pb2,
+    )
     for name in module.DESCRIPTOR.message_types_by_name
 }
 _CONVERSE = session_pb2.DESCRIPTOR.services_by_name["Florist"].methods_by_name["Converse"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 #: Increased with every change of the messages or of their order.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 #: Bytes to send, or a view into the bytes received.
 Data = bytes | memoryview
@@ -252,6 +252,32 @@ class EvaluationSummary:
     log_loss_error: float | None = None
 
 
+# --- evidence (evidence.proto) ---
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceContribution:
+    """What the sender states about a finished stage, before both sign it."""
+
+    #: What both parties must state alike, as canonical JSON.
+    statement: str
+    #: What the sender states about itself, as canonical JSON.
+    account: str
+    #: The sender's certificate and its intermediates in PEM; empty without TLS.
+    certificates: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceSignature:
+    """The sender's signature of the evidence, or why it does not sign."""
+
+    #: SHA-256 of the evidence as the sender has it.
+    record_sha256: bytes
+    #: Empty if the sender does not sign.
+    signature: bytes
+    refusal: str = ""
+
+
 # --- serving (serving.proto) ---
 
 
@@ -318,4 +344,6 @@ Message = (
     | EvaluationOpening
     | EvaluationEmbeddingBlock
     | EvaluationSummary
+    | EvidenceContribution
+    | EvidenceSignature
 )

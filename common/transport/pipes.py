@@ -109,7 +109,7 @@ class PipeChannel:
     def send(self, message: Message) -> None:
         data = codec.encode(message)
         self.outgoing.put(data, self._link.check_can_send)
-        self._link.traffic.count_sent(len(data))
+        self._link.traffic.count_sent(len(data), type(message).__name__)
 
     def receive(self, expected: type[M], timeout: float | None = None) -> M:
         try:
@@ -123,8 +123,8 @@ class PipeChannel:
             raise ChannelEnded(
                 f"the peer closed channel {self.name} while {expected.__name__} was expected"
             )
-        self._link.traffic.count_received(len(data))
         message = codec.decode(data)
+        self._link.traffic.count_received(len(data), type(message).__name__)
         if not isinstance(message, expected):
             raise ProtocolViolation(
                 f"the peer sent {type(message).__name__} on channel {self.name} "

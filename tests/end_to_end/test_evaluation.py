@@ -122,14 +122,14 @@ def _plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- both parties in this process ---
 
 
-def alone(workspace: Workspace, role: RoleName, **options: bool) -> FloristError:
+def alone(workspace: Workspace, role: RoleName, *, force: bool = False) -> FloristError:
     """Return the error of a party that fails before it connects to its peer."""
     with pytest.raises(FloristError) as end:
         run_stage(
             "evaluate",
             RoleWithoutPeer(BOTH[role]),
             load_config(workspace.config(role)),
-            StageOptions(**options),
+            StageOptions(force=force),
             NoProgress(),
         )
     return end.value
@@ -267,6 +267,8 @@ def test_only_protocol_messages_are_sent(workspace: Workspace) -> None:
         sent = b"".join(encode(record.message) for record in link.records)  # type: ignore[arg-type]
         assert not any(identifier in sent for identifier in everyone)
     assert {kind.__name__ for kind in done.kinds} == {
+        "EvidenceContribution",
+        "EvidenceSignature",
         "BundleOffer",
         "EvaluationOpening",
         "UnionOpening",

@@ -152,5 +152,10 @@ def test_the_result_contains_no_id_and_no_element(tmp_path: Path) -> None:
         assert (active.finish(), passive.finish()) == (0, 0)
     for role in ROLES:
         files = [p for p in workspace.run_directory(role).path.rglob("*") if p.is_file()]
-        assert {p.name for p in files} == {"alignment.json", "ranks.parquet", ".lock"}
+        assert {str(p.relative_to(workspace.run_directory(role).path)) for p in files} == {
+            "alignment/train/alignment.json",
+            "alignment/train/ranks.parquet",
+            "evidence/align.json",
+            ".lock",
+        }
         assert not any(b"person-" in p.read_bytes() for p in files)

@@ -135,8 +135,8 @@ def run_well(
     assert pair.run() == {"active": None, "passive": None}
 
 
-def both(**options: bool) -> dict[RoleName, StageOptions]:
-    return {role: StageOptions(**options) for role in ROLES}
+def both(*, force: bool = False) -> dict[RoleName, StageOptions]:
+    return {role: StageOptions(force=force) for role in ROLES}
 
 
 @pytest.fixture(autouse=True)
@@ -858,7 +858,7 @@ def test_bad_input_is_refused_before_connecting(workspace: Workspace, name: str)
     assert end is not None
     assert end.exit_code == 2
     assert bad.message in str(end)
-    assert left_by(workspace, bad.role) == {".lock", "alignment"}
+    assert left_by(workspace, bad.role) == {".lock", "alignment", "evidence"}
 
 
 def left_by(workspace: Workspace, role: RoleName) -> set[str]:
@@ -878,7 +878,7 @@ def test_test_tables_must_list_the_same_people(workspace: Workspace) -> None:
         assert end is not None
         assert end.exit_code == 2
         assert "the two test tables must contain the same people" in str(end)
-        assert left_by(workspace, role) == {".lock", "alignment"}
+        assert left_by(workspace, role) == {".lock", "alignment", "evidence"}
 
 
 def test_parties_without_shared_people_are_refused(workspace: Workspace) -> None:
@@ -893,7 +893,7 @@ def test_parties_without_shared_people_are_refused(workspace: Workspace) -> None
         assert end is not None
         assert end.exit_code == 2
         assert "have nobody in common" in str(end)
-        assert left_by(workspace, role) == {".lock", "alignment"}
+        assert left_by(workspace, role) == {".lock", "alignment", "evidence"}
 
 
 def test_a_different_cut_width_is_a_difference_of_agreements(workspace: Workspace) -> None:
@@ -902,7 +902,7 @@ def test_a_different_cut_width_is_a_difference_of_agreements(workspace: Workspac
         assert end is not None
         assert end.exit_code == 2
         assert "agreement.training.cut_width" in str(end)
-        assert left_by(workspace, role) == {".lock", "alignment"}
+        assert left_by(workspace, role) == {".lock", "alignment", "evidence"}
 
 
 # --- several processes ---

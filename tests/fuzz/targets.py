@@ -204,6 +204,8 @@ _EXAMPLES: tuple[Message, ...] = (
     messages.TestEmbeddingBlock(3, 0, bytes(32)),
     EvaluationEmbeddingBlock(0, bytes(32)),
     BundleOffer(_DIGEST, _DIGEST),
+    messages.EvidenceContribution('{"stage":"align"}', '{"role":"active"}', b"PEM"),
+    messages.EvidenceSignature(_DIGEST, bytes(64), ""),
 )
 
 MESSAGES = (

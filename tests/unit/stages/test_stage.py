@@ -57,8 +57,10 @@ class EchoStage(Stage[str, str]):
         self.calls.append("save")
         (folder / "result.txt").write_text(outcome)
 
-    def report(self, inputs: str, outcome: str, session: Session) -> str | None:
+    def report(self, inputs: str, outcome: str, session: Session, evidence: str) -> str | None:
         self.calls.append("report")
+        peer = self.config.party.peer
+        assert evidence == f"This party and {peer} have signed the same record of this stage."
         return "<p>report</p>" if self.role.name == "active" else None
 
     def clean_up(self, inputs: str) -> None:

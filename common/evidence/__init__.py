@@ -1,0 +1,1 @@
+"""Evidence of a run: a record of each stage that both parties sign with their TLS keys."""

@@ -1,0 +1,134 @@
+"""Checking evidence offline: both signatures, both certificates, and that the parts match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from florist.common.core.text import printable
+from florist.common.evidence.record import (
+    FORMAT,
+    MAXIMUM_CLOCK_DIFFERENCE,
+    agreement_digest,
+    canonical,
+    read_account,
+)
+from florist.common.evidence.signing import (
+    LOCAL_PREFIX,
+    RECORD_PREFIX,
+    CertificateChain,
+    UntrustedCertificate,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cryptography import x509
+
+    from florist.common.core.roles import RoleName
+    from florist.common.evidence.evidence_file import StageEvidence
+    from florist.common.evidence.record import Account
+
+_ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was checked."""
+
+    what: str
+    #: Why it failed; empty if it succeeded.
+    problem: str = ""
+
+
+class _Failed(Exception):  # noqa: N818 - ends the checks of a part
+    """A check failed; the message says why."""
+
+
+def verify_stage(evidence: StageEvidence, authorities: list[x509.Certificate]) -> list[Check]:
+    """Check the evidence of one stage; it is right if no check has a problem."""
+    record = evidence.record
+    statement = record.get("statement")
+    if record.get("format") != FORMAT or not isinstance(statement, dict):
+        return [Check("the record", "it is not a record that this release can read")]
+    stage = f"stage {statement.get('stage')!s:.20}"
+    checks = [_checked(f"{stage}: the record is consistent", lambda: _consistent(record))]
+    for role in _ROLES:
+        what = f"{stage}: signature and certificate of the {role} party"
+        checks.append(_checked(what, lambda role=role: _signature(evidence, authorities, role)))
+    what = f"{stage}: the part that the party of this file adds for itself"
+    checks.append(_checked(what, lambda: _local(evidence)))
+    return checks
+
+
+def _checked(what: str, check: Any) -> Check:  # noqa: ANN401 - a function without arguments
+    try:
+        detail = check()
+    except (_Failed, UntrustedCertificate) as error:
+        return Check(what, str(error))
+    return Check(f"{what}{detail}")
+
+
+def _consistent(record: dict[str, Any]) -> str:
+    """Check the agreement's digest, the names, and the times."""
+    statement = record["statement"]
+    if agreement_digest(record.get("agreement")) != statement.get("agreement_sha256"):
+        raise _Failed("the agreement is not the one of the statement")
+    accounts = {role: _account(record, role) for role in _ROLES}
+    if {role: account.name for role, account in accounts.items()} != statement.get("parties"):
+        raise _Failed("the names of the parties differ")
+    first, second = (_time(account) for account in accounts.values())
+    if abs(first - second) > MAXIMUM_CLOCK_DIFFERENCE:
+        raise _Failed("the times of the parties differ by more than an hour")
+    return f": {accounts['active'].name} and {accounts['passive'].name}, {first:%Y-%m-%d %H:%M} UTC"
+
+
+def _signature(evidence: StageEvidence, authorities: list[x509.Certificate], role: RoleName) -> str:
+    stored = evidence.signatures.get(role)
+    if stored is None or not stored.signature:
+        why = stored.problem if stored is not None else ""
+        raise _Failed(f"there is none{': ' if why else ''}{printable(why, 300)}")
+    if stored.problem:
+        raise _Failed(f"the party that wrote the file found: {printable(stored.problem, 300)}")
+    account = _account(evidence.record, role)
+    chain = CertificateChain.from_pem(stored.certificates.encode())
+    if account.certificate_sha256 != chain.fingerprint:
+        raise _Failed("the certificate is not the one in the record")
+    chain.require(account.name, authorities, _time(account))
+    chain.verify(_hex(stored.signature), RECORD_PREFIX, evidence.record_bytes)
+    return f" ({account.name}, certificate {chain.fingerprint[:16]}…, valid when it signed)"
+
+
+def _local(evidence: StageEvidence) -> str:
+    role = next((each for each in _ROLES if each == evidence.local.get("role")), None)
+    stored = None if role is None else evidence.signatures.get(role)
+    if role is None or stored is None:
+        raise _Failed("it names no party")
+    chain = CertificateChain.from_pem(stored.certificates.encode())
+    chain.verify(_hex(evidence.local_signature), LOCAL_PREFIX, evidence.local_bytes)
+    return f" (signed by {_account(evidence.record, role).name} alone)"
+
+
+def _account(record: dict[str, Any], role: RoleName) -> Account:
+    accounts = record.get("accounts")
+    stated = accounts.get(role) if isinstance(accounts, dict) else None
+    account = read_account(canonical(stated))
+    if account is None:
+        raise _Failed(f"the account of the {role} party is missing or malformed")
+    if account.role != role:
+        raise _Failed(f"the account of the {role} party is that of another")
+    return account
+
+
+def _time(account: Account) -> datetime:
+    time = account.signed_at
+    if time is None:
+        raise _Failed("a time is malformed")
+    return time
+
+
+def _hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise _Failed("a signature is not hexadecimal") from None
