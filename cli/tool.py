@@ -14,6 +14,7 @@ from rich.console import Console
 
 from florist.cli.commitment import app as commitment
 from florist.cli.console import LogFormat, report_error, set_up_output
+from florist.cli.evidence import app as evidence
 from florist.cli.experiments import app as experiments
 from florist.cli.version import VersionOption
 from florist.common.core.errors import FloristError, as_florist_error
@@ -31,6 +32,7 @@ app = typer.Typer(
     help="Set up, check and inspect the parties of a run. `florist-party` runs a party.",
 )
 app.add_typer(commitment, name="commitment")
+app.add_typer(evidence, name="evidence")
 app.add_typer(experiments, name="experiments")
 out = Console()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from florist.common.core.text import printable
@@ -21,6 +22,7 @@ from florist.common.evidence.signing import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from cryptography import x509
@@ -55,13 +57,41 @@ def verify_stage(evidence: StageEvidence, authorities: list[x509.Certificate]) -
     checks = [_checked(f"{stage}: the record is consistent", lambda: _consistent(record))]
     for role in _ROLES:
         what = f"{stage}: signature and certificate of the {role} party"
-        checks.append(_checked(what, lambda role=role: _signature(evidence, authorities, role)))
+        checks.append(_checked(what, partial(_signature, evidence, authorities, role)))
     what = f"{stage}: the part that the party of this file adds for itself"
     checks.append(_checked(what, lambda: _local(evidence)))
     return checks
 
 
-def _checked(what: str, check: Any) -> Check:  # noqa: ANN401 - a function without arguments
+def verify_run(stages: Sequence[StageEvidence]) -> Check:
+    """Check that the records of several stages are of one run; `verify_stage` checks each."""
+    what = "the stages belong to one run"
+    statements = [stage.record.get("statement") for stage in stages]
+    known = [statement for statement in statements if isinstance(statement, dict)]
+    names = [str(statement.get("stage")) for statement in known]
+    if len(known) < len(stages) or len(set(names)) < len(names):
+        return Check(what, "a record is malformed, or there are two of one stage")
+    for fact, read in _COMMON_FACTS.items():
+        values = [canonical(value) for each in known if (value := read(each)) is not None]
+        if len(set(values)) > 1:
+            return Check(what, f"the records differ: {fact}")
+    return Check(what)
+
+
+def _union_of_training(statement: dict[str, Any]) -> object:
+    unions = statement.get("unions")
+    return unions.get("train") if isinstance(unions, dict) else None
+
+
+#: Facts that are the same in all stages of a run in which they occur.
+_COMMON_FACTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "the parties": lambda statement: statement.get("parties"),
+    "the model": lambda statement: statement.get("model"),
+    "the union of the training tables": _union_of_training,
+}
+
+
+def _checked(what: str, check: Callable[[], str]) -> Check:
     try:
         detail = check()
     except (_Failed, UntrustedCertificate) as error:

@@ -18,7 +18,7 @@ from florist.common.evidence.evidence_file import (
     save_evidence,
     save_run_evidence,
 )
-from florist.common.evidence.verification import verify_stage
+from florist.common.evidence.verification import verify_run, verify_stage
 from florist.common.transport.certificate_files import load_certificates
 from tests.support.certificates import PASSIVE, Trust
 from tests.unit.evidence.pairs import complete_evidence, connected, exchanged
@@ -152,6 +152,27 @@ def test_a_signature_that_the_writer_did_not_accept(
     sides = connected(active, Trust.create(tmp_path).party(PASSIVE))
     stored = sides["active"].stored(exchanged(sides)["active"])
     assert any("not issued" in problem for problem in problems(stored, authorities))
+
+
+def test_stages_of_different_runs(
+    evidence: StageEvidence, active: Credentials, passive: Credentials
+) -> None:
+    def with_statement(**changes: object) -> StageEvidence:
+        statement = evidence.record["statement"] | changes
+        return replace(evidence, record=evidence.record | {"statement": statement})
+
+    model, other = {"run": "1"}, {"run": "2"}
+    trained = with_statement(stage="train", model=model)
+    evaluated = with_statement(stage="evaluate", model=model)
+    assert not verify_run([evidence, trained, evaluated]).problem
+    for wrong in (
+        with_statement(stage="evaluate", model=other),
+        with_statement(stage="evaluate", parties={"active": "x", "passive": "y"}),
+        with_statement(stage="evaluate", unions={"train": {}}),
+        with_statement(stage="train"),
+        replace(evidence, record={}),
+    ):
+        assert verify_run([evidence, trained, wrong]).problem
 
 
 def test_files(evidence: StageEvidence, tmp_path: Path) -> None:

@@ -1,0 +1,234 @@
+"""A printable page that summarises the evidence of a run: promised, exchanged, measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from florist.common.core.text import printable
+from florist.common.reports.html import (
+    Html,
+    facts_table,
+    figures_table,
+    markup,
+    page,
+    tag,
+    titled_section,
+)
+from florist.common.reports.shown_values import byte_count, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from florist.common.evidence.evidence_file import StageEvidence
+
+#: One page of A4, also where a table has many rows.
+_PRINT = Html(
+    "<style>@page{size:A4;margin:12mm}@media print{body{font-size:8.5pt}main{padding:0}"
+    "h1{font-size:14pt}h2{font-size:10.5pt;margin:.7rem 0 .3rem}p{margin:.2rem 0}"
+    "table{font-size:8pt}th,td{padding:.08rem .3rem}.facts{max-width:none}"
+    "footer{margin-top:.6rem}}</style>\n"
+)
+_NAMES = {"align": "alignment", "train": "training", "evaluate": "evaluation"}
+#: What a message contains, for readers who do not know the protocol.
+_CONTENTS = {
+    "SetChunk": "encrypted IDs, shuffled",
+    "EmbeddingBlock": "embeddings of training rows",
+    "GradientBlock": "gradients of training rows",
+    "TestEmbeddingBlock": "embeddings of test rows",
+    "EvaluationEmbeddingBlock": "embeddings of evaluation rows",
+    "EpochSummary": "loss and metrics of an epoch",
+    "EvaluationSummary": "estimated metrics",
+    "Hello": "the agreement",
+    "Heartbeat": "a sign of life",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the page shows of a run."""
+
+    stages: Sequence[StageEvidence]
+    #: Metrics that the evaluation estimated, as text, by name.
+    estimates: Mapping[str, str] = field(default_factory=dict)
+
+
+def render(run: RunFacts) -> str:
+    """Return the whole page; there is at least one stage."""
+    first = run.stages[0]
+    parties = first.record["statement"]["parties"]
+    active, passive = str(parties["active"]), str(parties["passive"])
+    title = f"Evidence of the run of {active} and {passive}"
+    role = first.local["role"]
+    account = first.record["accounts"][role]
+    source = (
+        f"Written by {account['name']}, the {role} party · FLORIST {account['release']} · "
+        f"agreement {first.record['statement']['agreement_sha256'][:16]}…"
+    )
+    return page(
+        title,
+        _PRINT,
+        tag("header", tag("h1", title), tag("p", source, class_="muted")),
+        titled_section("Promised", _promised(run)),
+        titled_section("Exchanged", _exchanged(run)),
+        titled_section("Measured", _measured(run)),
+        titled_section("Signatures", _signatures(run)),
+        tag(
+            "footer",
+            tag(
+                "p",
+                "Check both signatures with: florist evidence verify evidence.json --authority "
+                "CA.pem. This page itself is not signed.",
+                class_="muted",
+            ),
+        ),
+    )
+
+
+def _promised(run: RunFacts) -> Html:
+    agreement = run.stages[0].record["agreement"]
+    union, training = agreement["union"], agreement["training"]
+    privacy, overlap = union["privacy"], union["overlap"]
+    unions = sum(len(_made(stage)) for stage in run.stages)
+    if privacy is None:
+        guarantee = "none: by agreement the exact sizes are revealed"
+    else:
+        guarantee = (
+            f"ε = {privacy['epsilon']:g}, δ = {privacy['delta']:g} for each union; "
+            f"{unions} unions: ε = {unions * privacy['epsilon']:g}, "
+            f"δ = {unions * privacy['delta']:.2g} in all"
+        )
+    facts = {
+        "who is shared": "neither party is told which of its people the other also has",
+        "sizes (differential privacy)": guarantee,
+        "limits on the overlap": f"at least {overlap['minimum']:,} people, and "
+        f"{overlap['minimum_share']:.0%} to {overlap['maximum_share']:.0%} of the smaller table",
+        "planted pairs": f"{union['planted_pairs']:,}",
+        "training": f"{training['epochs']} pass(es) over the union, embeddings of width "
+        f"{training['cut_width']} with noise {training['embedding_noise']:g}; what they reveal is "
+        "measured, not proven",
+    }
+    return facts_table(facts)
+
+
+def _made(stage: StageEvidence) -> dict[str, Any]:
+    """The unions that a stage made; training uses one that the alignment made."""
+    statement = stage.record["statement"]
+    unions: dict[str, Any] = statement["unions"]
+    return {} if statement["stage"] == "train" else unions
+
+
+def _exchanged(run: RunFacts) -> Html:
+    parties = run.stages[0].record["statement"]["parties"]
+    senders = [f"{parties[role]} sent" for role in ("active", "passive")]
+    heads = ("stage, message", "contents", *senders)
+    rows = []
+    for stage in run.stages:
+        name = _NAMES.get(stage.record["statement"]["stage"], "stage")
+        sent = {role: _sent(stage, role) for role in ("active", "passive")}
+        kinds = sorted(
+            sent["active"].keys() | sent["passive"].keys(),
+            key=lambda kind: -sum(each.get(kind, (0, 0))[1] for each in sent.values()),
+        )
+        shown = [kind for kind in kinds if kind in _CONTENTS]
+        other = [kind for kind in kinds if kind not in _CONTENTS]
+        for kind in shown:
+            cells = [_cell(sent[role].get(kind, (0, 0))) for role in sent]
+            rows.append((f"{name}: {kind}", _CONTENTS[kind], *cells))
+        rest = [_cell(_sum(sent[role], other)) for role in sent]
+        rows.append((f"{name}: {len(other)} other types", "handshakes, counts, digests", *rest))
+    return markup(_unions(run), figures_table(heads, rows))
+
+
+def _unions(run: RunFacts) -> Html:
+    rows = []
+    for stage in run.stages:
+        for table, union in _made(stage).items():
+            more = union.get("more") or {}
+            estimate = more.get("shared_estimate")
+            shared = number(None)
+            if estimate is not None:
+                shared = f"{estimate:,.0f} ± {more['shared_deviation']:.1f}"
+            rows.append(
+                (
+                    f"union of the {table} tables",
+                    f"{union['active_size']:,}",
+                    f"{union['passive_size']:,}",
+                    f"{union['union_size']:,}",
+                    shared,
+                    f"{union['sha256'][:16]}…",
+                )
+            )
+    heads = ("announced sizes", "active", "passive", "union", "shared (estimate)", "SHA-256")
+    return figures_table(heads, rows) if rows else markup()
+
+
+def _sent(stage: StageEvidence, role: str) -> dict[str, tuple[int, int]]:
+    """The messages and bytes of each type, over all sessions."""
+    account = stage.record["accounts"].get(role) or {"sent": {}, "sent_in_earlier_sessions": {}}
+    found: dict[str, tuple[int, int]] = {}
+    for part in (account["sent"], account["sent_in_earlier_sessions"]):
+        for kind, count in part.items():
+            messages, size = found.get(kind, (0, 0))
+            found[kind] = (messages + count["messages"], size + count["bytes"])
+    return found
+
+
+def _sum(sent: dict[str, tuple[int, int]], kinds: list[str]) -> tuple[int, int]:
+    found = [sent.get(kind, (0, 0)) for kind in kinds]
+    return sum(messages for messages, _ in found), sum(size for _, size in found)
+
+
+def _cell(count: tuple[int, int]) -> str:
+    messages, size = count
+    return f"{number(messages)} · {byte_count(size)}" if messages else number(None)
+
+
+def _measured(run: RunFacts) -> Html:
+    facts = {}
+    audits = [stage.local["audit"] for stage in run.stages if stage.local.get("audit")]
+    for audit in audits:
+        facts["self-audit"] = _audit_text(audit)
+    if not audits:
+        facts["self-audit"] = "none"
+    facts |= {f"evaluation: {name}": text for name, text in run.estimates.items()}
+    return facts_table(facts)
+
+
+def _audit_text(audit: dict[str, Any]) -> str:
+    strongest = audit.get("strongest")
+    if strongest is None:
+        return f"verdict: {audit.get('verdict') or audit.get('why')}; too few rows for any figure"
+    auc = strongest["auc"]
+    return (
+        f"verdict: {audit['verdict']}; strongest attack of the peer on what we sent: "
+        f"{strongest['attack']}, AUC {auc['value']:.3f} (95% interval {auc['low']:.3f} to "
+        f"{auc['high']:.3f}; 0.5 is chance)"
+    )
+
+
+def _signatures(run: RunFacts) -> Html:
+    rows = []
+    for stage in run.stages:
+        statement = stage.record["statement"]
+        states = [_state(stage, role) for role in ("active", "passive")]
+        rows.append((_NAMES.get(statement["stage"], "stage"), statement["outcome"], *states))
+    certificates = [
+        f"{account['name']}: certificate SHA-256 {account['certificate_sha256'] or 'none'}"
+        for account in run.stages[0].record["accounts"].values()
+    ]
+    heads = ("stage", "outcome", "active", "passive")
+    return markup(
+        figures_table(heads, rows), *(tag("p", text, class_="muted") for text in certificates)
+    )
+
+
+def _state(stage: StageEvidence, role: Any) -> str:  # noqa: ANN401 - a literal of both roles
+    stored = stage.signatures.get(role)
+    account = stage.record["accounts"].get(role)
+    if stored is None or account is None or not stored.signature:
+        problem = stored.problem if stored is not None else ""
+        return f"not signed: {printable(problem, 120)}" if problem else "not signed"
+    if stored.problem:
+        return f"not valid: {printable(stored.problem, 120)}"
+    return f"signed {account['time'].replace('T', ' ')[:16]} UTC"
