@@ -93,6 +93,7 @@ reference: $(STAMP)
 	$(BIN)/python -m tools.configuration_page > docs/reference/configuration.md
 	$(BIN)/python -m tools.errors_page > docs/reference/errors.md
 	$(BIN)/python -m tools.metrics_page > docs/reference/metrics.md
+	$(BIN)/python -m tools.retention_page > docs/reference/retention.md
 
 demo: $(STAMP)
 	$(BIN)/florist demo

@@ -17,7 +17,7 @@ from florist.cli.console import LogFormat, report_error, set_up_output
 from florist.cli.evidence import app as evidence
 from florist.cli.experiments import app as experiments
 from florist.cli.version import VersionOption
-from florist.common.core.errors import FloristError, as_florist_error
+from florist.common.core.errors import ConfigurationError, FloristError, as_florist_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,6 +229,53 @@ def ledger(
         describe_verification(settings, contents, out)
     else:
         describe_ledger(settings, contents, out)
+
+
+@app.command()
+def dpia(
+    config: Annotated[Path, typer.Option(help="The party's configuration file.")],
+    output: Annotated[Path, typer.Option(help="The Markdown file to write.")] = Path("dpia.md"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a draft of a data protection impact assessment, filled in from the configuration."""
+    from florist.api.dpia import impact_assessment  # noqa: PLC0415
+    from florist.common.settings.loader import load_config  # noqa: PLC0415
+    from florist.common.transport.certificate_files import write_file  # noqa: PLC0415
+
+    text = impact_assessment(load_config(config))
+    if output.exists() and not force:
+        raise ConfigurationError(f"{output}: exists already; replace with --force")
+    write_file(output, text.encode(), mode=0o600)
+    open_points = text.count("TODO")
+    out.print(f"[green]✓[/] {output}: {open_points} points marked TODO are left to you")
+
+
+@app.command()
+def purge(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    everything: Annotated[
+        bool, typer.Option("--all", help="Delete the whole run, results and evidence included.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete the secrets and intermediate files of a run, after listing them.
+
+    Keeps models, reports and evidence unless --all is given. Files that are not FLORIST's stay.
+    """
+    from florist.cli.purge import describe_plan  # noqa: PLC0415
+    from florist.common.session.purge import plan_purge  # noqa: PLC0415
+    from florist.common.session.purge import purge as delete  # noqa: PLC0415
+    from florist.common.session.run_directory import RunDirectory  # noqa: PLC0415
+
+    plan = plan_purge(RunDirectory(run), everything=everything)
+    describe_plan(plan, out)
+    if not plan.files and not everything:
+        out.print("There is nothing to delete.")
+        return
+    if not yes:
+        typer.confirm("Delete these files?", abort=True)
+    delete(plan)
+    out.print(f"[green]✓[/] deleted {len(plan.files)} files", highlight=False)
 
 
 @app.command()

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 #: One page of A4, also where a table has many rows.
 _PRINT = Html(
-    "<style>@page{size:A4;margin:12mm}@media print{body{font-size:8.5pt}main{padding:0}"
-    "h1{font-size:14pt}h2{font-size:10.5pt;margin:.7rem 0 .3rem}p{margin:.2rem 0}"
-    "table{font-size:8pt}th,td{padding:.08rem .3rem}.facts{max-width:none}"
-    "footer{margin-top:.6rem}}</style>\n"
+    "<style>.figures+.figures{margin-top:1rem}@page{size:A4;margin:12mm}"
+    "@media print{html{font-size:8.5pt}main{padding:0;max-width:none}h2{margin:1rem 0 .3rem}"
+    "p{margin:.2rem 0;max-width:none}th,td{padding:.12rem .4rem}.facts{max-width:none}"
+    "footer{margin-top:.8rem}}</style>\n"
 )
 _NAMES = {"align": "alignment", "train": "training", "evaluate": "evaluation"}
 #: What a message contains, for readers who do not know the protocol.
@@ -39,8 +39,6 @@ _CONTENTS = {
     "EvaluationEmbeddingBlock": "embeddings of evaluation rows",
     "EpochSummary": "loss and metrics of an epoch",
     "EvaluationSummary": "estimated metrics",
-    "Hello": "the agreement",
-    "Heartbeat": "a sign of life",
 }
 
 
@@ -121,7 +119,7 @@ def _made(stage: StageEvidence) -> dict[str, Any]:
 def _exchanged(run: RunFacts) -> Html:
     parties = run.stages[0].record["statement"]["parties"]
     senders = [f"{parties[role]} sent" for role in ("active", "passive")]
-    heads = ("stage, message", "contents", *senders)
+    heads = ("messages · bytes", *senders)
     rows = []
     for stage in run.stages:
         name = _NAMES.get(stage.record["statement"]["stage"], "stage")
@@ -134,9 +132,9 @@ def _exchanged(run: RunFacts) -> Html:
         other = [kind for kind in kinds if kind not in _CONTENTS]
         for kind in shown:
             cells = [_cell(sent[role].get(kind, (0, 0))) for role in sent]
-            rows.append((f"{name}: {kind}", _CONTENTS[kind], *cells))
+            rows.append((f"{name}: {_CONTENTS[kind]} ({kind})", *cells))
         rest = [_cell(_sum(sent[role], other)) for role in sent]
-        rows.append((f"{name}: {len(other)} other types", "handshakes, counts, digests", *rest))
+        rows.append((f"{name}: handshakes, counts, digests ({len(other)} other types)", *rest))
     return markup(_unions(run), figures_table(heads, rows))
 
 

@@ -49,6 +49,8 @@ from florist.common.transport.messages import (
     Control,
     EmbeddingBlock,
     EpochSummary,
+    EvidenceContribution,
+    EvidenceSignature,
     GradientBlock,
     NonceReveal,
     TrainingOpening,
@@ -961,6 +963,8 @@ def test_no_id_is_sent_and_only_messages_of_the_protocol(workspace: Workspace) -
                 assert isinstance(record.message, Control)
             elif record.channel == "bundle":
                 assert isinstance(record.message, BundleOffer)
+            elif record.channel == "evidence":
+                assert isinstance(record.message, EvidenceContribution | EvidenceSignature)
             else:
                 assert record.channel == "training"
                 assert isinstance(
