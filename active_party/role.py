@@ -39,17 +39,10 @@ FEWEST_PEOPLE = 4
 class ActiveRole(Role):
     """The active party's part in each stage."""
 
-    @property
-    def name(self) -> RoleName:
-        return "active"
-
-    @property
-    def import_path(self) -> str:
-        return f"{__name__}:ACTIVE"
-
-    @property
-    def listens(self) -> bool:
-        return True
+    name: RoleName = "active"
+    import_path = f"{__name__}:ACTIVE"
+    listens = True
+    has_labels = True
 
     @contextmanager
     def connect(
@@ -76,10 +69,6 @@ class ActiveRole(Role):
 
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
         return run_psu(link, work, progress, table)
-
-    @property
-    def has_labels(self) -> bool:
-        return True
 
     def check_model(self, config: PartyConfig) -> None:
         """Accept any model: only the passive party's ends at the agreed cut."""

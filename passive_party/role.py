@@ -36,17 +36,10 @@ log = logging.getLogger("florist.passive")
 class PassiveRole(Role):
     """The passive party's part in each stage."""
 
-    @property
-    def name(self) -> RoleName:
-        return "passive"
-
-    @property
-    def import_path(self) -> str:
-        return f"{__name__}:PASSIVE"
-
-    @property
-    def listens(self) -> bool:
-        return False
+    name: RoleName = "passive"
+    import_path = f"{__name__}:PASSIVE"
+    listens = False
+    has_labels = False
 
     @contextmanager
     def connect(
@@ -72,17 +65,8 @@ class PassiveRole(Role):
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
         return run_psu(link, work, progress, table)
 
-    @property
-    def has_labels(self) -> bool:
-        return False
-
     def check_model(self, config: PartyConfig) -> None:
-        hidden, cut_width = config.model.hidden, config.agreement.training.cut_width
-        if hidden[-1] != cut_width:
-            raise ConfigurationError(
-                f"model.hidden: the last layer has {hidden[-1]} units, but the agreed cut has "
-                f"{cut_width}; make the last number {cut_width}"
-            )
+        config.model.check_cut_width(config.agreement.training.cut_width)
 
     def check_features(self, preprocessing: Preprocessing) -> None:
         if not any(preprocessing.sizes):

@@ -65,10 +65,12 @@ def encode_reply(answer: Callable[[], BranchMessage]) -> bytes:
     try:
         return b"".join((_SUCCEEDED, *_parts(answer())))
     except FloristError as error:
-        failure = _Failure(kind=type(error).__name__, reason=str(error), returns=error.returns)
+        failure = _Failure(
+            kind=type(error).__name__, reason=str(error), will_reconnect=error.will_reconnect
+        )
     except Exception as error:  # noqa: BLE001 - reported to the caller, sealed; not to Ray's logs
         reason = f"in a branch, {type(error).__name__}: {error}"
-        failure = _Failure(kind=InternalError.__name__, reason=reason, returns=False)
+        failure = _Failure(kind=InternalError.__name__, reason=reason, will_reconnect=False)
     return _FAILED + failure.model_dump_json().encode()
 
 
@@ -123,14 +125,14 @@ class _Failure(BaseModel):
 
     kind: str
     reason: str
-    returns: bool
+    will_reconnect: bool
 
     def error(self) -> FloristError:
         kinds = {kind.__name__: kind for kind in _error_classes(FloristError)}
         kind = kinds.get(self.kind, InternalError)
         error = kind.__new__(kind)  # constructors differ; the text is complete
         Exception.__init__(error, self.reason)
-        error.returns = self.returns
+        error.will_reconnect = self.will_reconnect
         return error
 
 

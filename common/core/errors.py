@@ -36,7 +36,7 @@ class FloristError(Exception):
     #: What the operator can do; shown below the message.
     advice: ClassVar[str] = ""
     #: Whether this party did not fail and will probably be started again: the peer may wait for it.
-    returns: bool = False
+    will_reconnect: bool = False
     #: IDs of this party's own table that illustrate the message: for its owner's eyes, not for a
     #: log, a report or the status page.
     examples: str = ""
@@ -139,10 +139,10 @@ class PeerFailed(PeerError):  # noqa: N818
     exit_code = 5
     advice = "The cause is at the peer; start again once it is fixed there."
 
-    def __init__(self, reason: str, *, returns: bool = False) -> None:
+    def __init__(self, reason: str, *, will_reconnect: bool = False) -> None:
         """Take the peer's reason, and whether it said that it will be started again."""
         super().__init__(reason)
-        self.returns = returns
+        self.will_reconnect = will_reconnect
 
 
 class StoppedByPolicy(FloristError):  # noqa: N818
@@ -188,7 +188,7 @@ class Interrupted(FloristError):  # noqa: N818
     exit_code = 130
     origin = "operator"
     advice = "Start again when ready: the run resumes where it stopped."
-    returns = True
+    will_reconnect = True
 
     @property
     def for_peer(self) -> str:

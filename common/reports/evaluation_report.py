@@ -16,6 +16,7 @@ from florist.common.reports.html import (
     titled_section,
 )
 from florist.common.reports.plots import COLOUR, svg_plot
+from florist.common.training.history import MIN_BIN_ROWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Increased when an older reader would misread the JSON.
 FORMAT = 1
-#: Bins with fewer rows are left out: their rates would reveal single people.
-FEWEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _curve_json(curve: CurveEstimate | None) -> list[dict[str, float]] | None:
     }
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     bins = (dict(zip(columns, row, strict=True)) for row in rows)
-    return [found for found in bins if found["rows"] >= FEWEST]
+    return [found for found in bins if found["rows"] >= MIN_BIN_ROWS]
 
 
 # --- the page ---

@@ -127,7 +127,7 @@ class Outage:
 def _may_return(error: FloristError, *, is_first: bool) -> bool:
     match error:
         case PeerFailed():
-            return error.returns
+            return error.will_reconnect
         case PeerLost():
             return True
         case _:  # never connected: a configuration error, unless the peer was connected before

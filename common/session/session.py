@@ -118,7 +118,7 @@ class Session:
     def fail(self, error: FloristError) -> None:
         """Send the reason to the peer, then fail the link. Only the first error counts."""
         if self._link.failure is None and not isinstance(error, PeerFailed | TransportError):
-            self._send_farewell(Abort(error.for_peer[:REASON_LIMIT], error.returns))
+            self._send_farewell(Abort(error.for_peer[:REASON_LIMIT], error.will_reconnect))
         self._link.fail(error)
 
     def close(self) -> None:
@@ -316,7 +316,7 @@ def _compare_stages(ours: Hello, theirs: Hello) -> None:
 def _peer_failed(abort: Abort) -> PeerFailed:
     return PeerFailed(
         f"the peer stopped: {_shown(abort.reason) or 'no reason given'}",
-        returns=abort.will_reconnect,
+        will_reconnect=abort.will_reconnect,
     )
 
 

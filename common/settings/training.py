@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo
 from pydantic import field_validator as check_field
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.core.units import DataSize, size_in_bytes
 from florist.common.settings.section import Section
 
@@ -44,6 +45,18 @@ class Model(Section):
         "step. sparse: only those in the batch; the others keep their weights and moments, which "
         "is faster with many categories. auto: sparse from two million categories.",
     )
+
+    def check_cut_width(self, cut_width: int) -> None:
+        """Check that the passive party's model ends at the agreed cut.
+
+        Raises:
+            ConfigurationError: its last layer has another width.
+        """
+        if self.hidden[-1] != cut_width:
+            raise ConfigurationError(
+                f"model.hidden: the last layer has {self.hidden[-1]} units, but the agreed cut has "
+                f"{cut_width}; make the last number {cut_width}"
+            )
 
 
 class Optimiser(Section):

@@ -139,7 +139,7 @@ class FolderStorage:
             f"{self.folder} {what}; free space or fix the problem, then start again: finished work "
             "is kept"
         )
-        error.returns = True  # The peer holds the key to this party's secrets, so it must wait.
+        error.will_reconnect = True  # The peer holds the key to our secrets, so it must wait.
         return error
 
 

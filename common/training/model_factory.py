@@ -43,11 +43,7 @@ def make_bottom(
         ConfigurationError: the last layer is not as wide as the agreed cut, or a setting is not
             supported.
     """
-    if settings.hidden[-1] != cut_width:
-        raise ConfigurationError(
-            f"model.hidden ends with {settings.hidden[-1]} units, but the agreed cut_width is "
-            f"{cut_width}; set its last number to {cut_width}"
-        )
+    settings.check_cut_width(cut_width)
     return BottomModel(
         numeric=numeric,
         cardinalities=cardinalities,

@@ -10,7 +10,6 @@ there, gradients are summed over all processes before each step.
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
@@ -21,12 +20,15 @@ from torch import nn
 from torch.distributed import FileStore  # type: ignore[attr-defined] # documented, not exported
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.training.embedding_rows import sum_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
+
+    from florist.common.core.clock import Clock
 
 #: Time limit in seconds for each operation of the group; a micro-batch takes far less.
 TIME_LIMIT = 120.0
@@ -61,6 +63,7 @@ class ProcessGroup:
         *,
         time_limit: float = TIME_LIMIT,
         all_alive: Callable[[], bool] = lambda: True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Join the group; return when all processes have joined.
 
@@ -72,6 +75,7 @@ class ProcessGroup:
             time_limit: in seconds, for each operation.
             all_alive: polled while a GPU waits for another one, because nccl does not notice that a
                 process ended.
+            clock: the clock for that.
 
         Raises:
             ProcessGroupError: a process did not join in time.
@@ -80,6 +84,7 @@ class ProcessGroup:
         self.device = device
         self._time_limit = time_limit
         self._all_alive = all_alive
+        self._clock = clock
         with _translated_errors():
             self._backend = _make_backend(store, rank, size, device, time_limit)
 
@@ -129,11 +134,11 @@ class ProcessGroup:
 
     def _wait(self, work: _Work) -> None:
         if self.device.type == "cuda":  # there `wait` only blocks the stream, without a time limit
-            deadline = time.monotonic() + self._time_limit
+            deadline = self._clock.now() + self._time_limit
             while not work.is_completed():
-                if not self._all_alive() or time.monotonic() > deadline:
+                if not self._all_alive() or self._clock.now() > deadline:
                     raise ProcessGroupError
-                time.sleep(_POLL_INTERVAL)
+                self._clock.sleep(_POLL_INTERVAL)
         with _translated_errors():
             work.wait()
 

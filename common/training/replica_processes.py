@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ConfigurationError
 from florist.common.training.process_group import ProcessGroup, ProcessGroupError, open_store
 from florist.common.training.replica import HEADER, OTHER_ENDED, Command, ReplicaSettings, device_of
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from florist.common.core.clock import Clock
+
 #: Time limit in seconds for a process to start and import torch.
 START_LIMIT = 120.0
 
 #: Seconds to wait until a process that closed its connections has ended.
 _END_LIMIT = 3.0
+
+#: Seconds between two looks at the processes.
+_POLL_INTERVAL = 0.02
 
 _MODULE = "florist.common.training.replica"
 
@@ -37,7 +42,7 @@ class TrainingProcessLost(ConfigurationError):  # noqa: N818 - named after the e
         "Find out why it ended (often too little memory) and start again: the run resumes from its "
         "last checkpoint."
     )
-    returns = True
+    will_reconnect = True
 
     @property
     def for_peer(self) -> str:
@@ -49,7 +54,7 @@ class Replicas:
 
     group: ProcessGroup
 
-    def __init__(self, settings: ReplicaSettings) -> None:
+    def __init__(self, settings: ReplicaSettings, clock: Clock = SYSTEM_CLOCK) -> None:
         """Start them; return when all have joined.
 
         Raises:
@@ -57,6 +62,7 @@ class Replicas:
         """
         self._folder = tempfile.TemporaryDirectory(prefix="florist-")  # readable by this user only
         self._processes: list[_Process] = []
+        self._clock = clock
         try:
             self._start(settings)
         except BaseException:
@@ -71,11 +77,11 @@ class Replicas:
             self._processes.append(process)
             own = settings.model_copy(update={"rank": rank, "store": path})
             self._write(process, own.model_dump_json().encode() + b"\n")
-        deadline = time.monotonic() + START_LIMIT
+        deadline = self._clock.now() + START_LIMIT
         while not store.check([f"ready {rank}" for rank in range(1, settings.size)]):
-            if not self._all_alive() or time.monotonic() > deadline:
+            if not self._all_alive() or self._clock.now() > deadline:
                 raise self._lost()
-            time.sleep(0.02)
+            self._clock.sleep(_POLL_INTERVAL)
         with self.reporting_loss():
             self.group = ProcessGroup(
                 store,
@@ -84,6 +90,7 @@ class Replicas:
                 device_of(0, settings.device),
                 time_limit=settings.time_limit,
                 all_alive=self._all_alive,
+                clock=self._clock,
             )
 
     def command(
@@ -131,9 +138,9 @@ class Replicas:
         return all(process.is_alive for process in self._processes)
 
     def _lost(self) -> TrainingProcessLost:
-        deadline = time.monotonic() + _END_LIMIT
-        while self._all_alive() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        deadline = self._clock.now() + _END_LIMIT
+        while self._all_alive() and self._clock.now() < deadline:
+            self._clock.sleep(_POLL_INTERVAL)
         ended = [process for process in self._processes if not process.is_alive]
         ended.sort(key=lambda process: process.code == OTHER_ENDED)  # the original cause first
         return TrainingProcessLost(

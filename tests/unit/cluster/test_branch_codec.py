@@ -143,7 +143,7 @@ def test_an_order_is_decoded_as_it_was_sent(tmp_path: Path) -> None:
     [
         PeerLost("gone"),
         ProtocolViolation("wrong"),
-        PeerFailed("its operator stopped it", returns=True),
+        PeerFailed("its operator stopped it", will_reconnect=True),
         AgreementMismatch(["one", "other"]),
     ],
 )
@@ -154,7 +154,7 @@ def test_an_error_is_decoded_as_it_was_raised(error: FloristError) -> None:
     with pytest.raises(type(error)) as raised:
         decode_reply(Empty, encode_reply(fail))
     assert str(raised.value) == str(error)
-    assert raised.value.returns == error.returns
+    assert raised.value.will_reconnect == error.will_reconnect
 
 
 def test_other_errors_are_internal() -> None:

@@ -47,7 +47,7 @@ def test_the_peer_does_not_see_private_details() -> None:
 
 
 def test_only_a_party_that_will_be_started_again_makes_the_peer_wait() -> None:
-    assert Interrupted("stopped").returns
-    assert PeerFailed("stopped", returns=True).returns
-    assert not PeerFailed("failed").returns
-    assert not InternalError("bug").returns
+    assert Interrupted("stopped").will_reconnect
+    assert PeerFailed("stopped", will_reconnect=True).will_reconnect
+    assert not PeerFailed("failed").will_reconnect
+    assert not InternalError("bug").will_reconnect

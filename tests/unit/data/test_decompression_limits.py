@@ -56,6 +56,43 @@ def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:
     assert refusal(path).endswith("write it again without compression")
 
 
+def varint(number: int) -> bytes:
+    """Encode a number as in the footer of a Parquet file: a zigzag varint."""
+    number *= 2
+    parts = []
+    while number >= 128:
+        parts.append(number % 128 + 128)
+        number //= 128
+    return bytes([*parts, number])
+
+
+def test_a_parquet_file_that_lies_about_its_sizes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    table = pa.table({"id": [f"{row:05}" + "x" * 20_000 for row in range(1000)]})
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    content = path.read_bytes()
+    metadata = parquet.read_metadata(path)
+    for size in {
+        metadata.row_group(0).total_byte_size,
+        metadata.row_group(0).column(0).total_uncompressed_size,
+    }:
+        true = varint(size)
+        small = bytes([0x80 | 20, *[0x80] * (len(true) - 2), 0])  # 10, in as many bytes
+        assert true in content
+        content = content.replace(true, small)
+    path.write_bytes(content)
+    assert parquet.read_metadata(path).row_group(0).total_byte_size == 10
+    assert refusal(path).endswith("write it again without compression")
+
+
+def test_a_dictionary_that_expands_is_refused(tmp_path: Path) -> None:
+    """Its pages are small; only the values are large."""
+    path = tmp_path / "people.parquet"
+    parquet.write_table(pa.table({"id": ["x" * 10_000] * 20_000}), path)
+    assert parquet.read_metadata(path).row_group(0).total_byte_size < 1 << 16
+    refusal(path)
+
+
 def test_ordinary_compression_is_accepted(tmp_path: Path) -> None:
     text = tmp_path / "people.csv.gz"
     text.write_bytes(gzip.compress(csv_bytes("a note")))

@@ -132,5 +132,5 @@ def test_a_full_disk_is_reported(tmp_path: Path, which: int) -> None:
     universe = universe_of(300, 1)
     with pytest.raises(ConfigurationError, match=r"work.*No space left.*start again") as caught:
         find(work, universe, universe[::-1])
-    assert caught.value.returns, "the peer should wait"
+    assert caught.value.will_reconnect, "the peer should wait"
     assert work.journal.storage.size(ranks_module.RANKS) is None

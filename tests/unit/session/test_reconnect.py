@@ -79,7 +79,7 @@ def test_attempts_to_connect_do_not_count_as_a_stable_session() -> None:
     ("error", "waits"),
     [
         (LOST, True),
-        (PeerFailed("its operator stopped it", returns=True), True),
+        (PeerFailed("its operator stopped it", will_reconnect=True), True),
         (PeerFailed("its data cannot be used"), False),
         (UNREACHABLE, False),  # there was no peer yet: a configuration error
     ],

@@ -140,4 +140,4 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
         sorting(Full(tmp_path / "work"), WIDTH, 500, 100) as sorter,
     ):
         sorter.add(rows)
-    assert caught.value.returns, "the peer should wait"
+    assert caught.value.will_reconnect, "the peer should wait"

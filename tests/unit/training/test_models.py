@@ -127,7 +127,7 @@ def test_the_network_of_the_paper() -> None:
 
 
 def test_the_bottom_model_must_end_with_the_agreed_cut_width() -> None:
-    with pytest.raises(ConfigurationError, match=r"model\.hidden .* last number to 64"):
+    with pytest.raises(ConfigurationError, match=r"model\.hidden: .* the last number 64"):
         make_bottom(Model(), numeric=1, cardinalities=[], cut_width=64, device=CPU, seed=0)
 
 
