@@ -151,6 +151,8 @@ int main(int count, char **arguments)
         try_embeddings();
         inputs++;
     } while (time(NULL) < end);
-    printf("%lu inputs\n", inputs);
+    printf("%lu inputs; vector kernels: IFMA %s, AVX2 %s\n", inputs,
+           florist_ifma_available() ? "run" : "not supported by this CPU",
+           florist_x25519_avx2_available() ? "run" : "not supported by this CPU");
     return 0;
 }
