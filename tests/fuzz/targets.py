@@ -23,7 +23,41 @@ from florist.common.data.preprocessing import (
     Preprocessing,
     Vocabulary,
 )
+from florist.common.evidence.evidence_file import (
+    LocalPart,
+    load_evidence,
+    save_evidence,
+    stage_evidence,
+)
+from florist.common.evidence.exchange import CHANNEL as EVIDENCE
+from florist.common.evidence.exchange import (
+    Identities,
+    PartySignature,
+    SignedRecord,
+    exchange_evidence,
+)
+from florist.common.evidence.record import (
+    SentMessages,
+    StageFacts,
+    make_account,
+    make_record,
+    make_statement,
+)
+from florist.common.evidence.signing import CertificateChain, UntrustedCertificate
+from florist.common.evidence.verification import verify_stage
 from florist.common.groups import make_group
+from florist.common.privacy.commitment import (
+    StoredCommitment,
+    commit,
+    load_commitment,
+    save_commitment,
+)
+from florist.common.privacy.commitment_proof import (
+    CommitmentProof,
+    WrongProof,
+    check_proof,
+    open_ids,
+)
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
@@ -45,6 +79,7 @@ from florist.common.settings.audit import AuditSettings
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage
+from florist.common.storage.id_column import IdColumn
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.run_handshake import open_run
@@ -90,6 +125,7 @@ AGREEMENT = Agreement().canonical()
 HELLO = make_hello("active", "1", AGREEMENT, "align")
 _DIGEST = bytes(32)
 _STEP = Step.ACTIVE_FIRST_ROUND
+_STATEMENT = make_statement("align", Agreement(), {"active": "a", "passive": "b"}, StageFacts())
 #: Two rows of four values.
 _ROWS = torch.ones(8).numpy().tobytes()
 
@@ -166,6 +202,33 @@ def _evaluation_block(data: bytes) -> object:
     return RowCodec("float32", 4).decode_evaluation_block(block, 0, 2)
 
 
+def _evidence(data: bytes) -> object:
+    """The peer's two messages about a stage; we have no key, and check all that it states."""
+    frames = data.split(BREAK)
+    here, there = linked_pair(capacity=len(frames) + 16, grace=0.0)
+    peer = there.channel(EVIDENCE)
+    for frame in frames:
+        peer.outgoing.put(frame, lambda: None)
+    peer.close()
+    signed = exchange_evidence(
+        here,
+        Identities("active", "telco", None),
+        Agreement(),
+        _STATEMENT,
+        make_account("active", "bank", "1", None, SentMessages({})),
+        5.0,
+    )
+    with suppress(UntrustedCertificate):
+        CertificateChain.from_pem(data)
+    return signed
+
+
+def _proof(data: bytes) -> object:
+    with suppress(WrongProof):
+        return check_proof(CommitmentProof.from_json(data), _DIGEST)
+    return None
+
+
 def _opening(data: bytes) -> object:
     return open_run(said(data.split(BREAK)), "active", _DIGEST, have=None, nonce=_DIGEST)
 
@@ -191,6 +254,12 @@ def _points(count: int) -> bytes:
     base[0, 0] = 9
     elements = [GROUP.power(base, GROUP.random_exponent()).tobytes() for _ in range(count)]
     return b"".join(sorted(elements))
+
+
+def _proof_of_people() -> CommitmentProof:
+    people = IdColumn.from_bytes([b"ada", b"bob", b"eve"])
+    stored = StoredCommitment(commit([people], [], [], _DIGEST), _DIGEST)
+    return open_ids(stored, lambda: [people], [b"bob"])
 
 
 _OFFER = ServingOffer(1, "1", AGREEMENT, BundleOffer(_DIGEST, _DIGEST, _DIGEST), b"")
@@ -248,6 +317,21 @@ MESSAGES = (
         _branches,
         (conversation(UnionBranches(("10.0.0.1:7000", "[::1]:7001"), bytes(NAME_BYTES))),),
     ),
+    Target(
+        "evidence",
+        _evidence,
+        (
+            conversation(
+                messages.EvidenceContribution(
+                    _STATEMENT,
+                    make_account("passive", "telco", "1", "00" * 32, SentMessages({})).to_json(),
+                    b"-----BEGIN CERTIFICATE-----",
+                ),
+                messages.EvidenceSignature(_DIGEST, bytes(64), ""),
+            ),
+        ),
+    ),
+    Target("proof", _proof, (_proof_of_people().to_json(),)),
     Target("block", _block, (codec.encode(EmbeddingBlock(3, 0, _ROWS)),)),
     Target("test block", _test_block, (codec.encode(messages.TestEmbeddingBlock(3, 0, _ROWS)),)),
     Target(
@@ -281,7 +365,12 @@ MESSAGES = (
 
 def file_targets(folder: Path) -> tuple[Target, ...]:
     """Readers of files, each over a good file in `folder` that is then damaged."""
-    return (*_alignment_files(folder), *_checkpoint_files(folder), *_small_files(folder))
+    return (
+        *_alignment_files(folder),
+        *_checkpoint_files(folder),
+        *_evidence_files(folder),
+        *_small_files(folder),
+    )
 
 
 def damaging(name: str, path: Path, read: Callable[[], object]) -> Target:
@@ -330,6 +419,25 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
     yield damaging("alignment", runs.alignment / "train" / "alignment.json", runs.load_alignment)
     yield damaging("ranks", runs.alignment / "train" / "ranks.parquet", runs.load_alignment)
     yield damaging("history", history, runs.load_history)
+
+
+def _evidence_files(folder: Path) -> Iterable[Target]:
+    account = make_account("active", "bank", "1", None, SentMessages({}))
+    unsigned = PartySignature(problem="none")
+    record = SignedRecord(make_record(Agreement(), _STATEMENT, [account]), unsigned, unsigned)
+    evidence = stage_evidence(record, LocalPart("active", None, None), None)
+    path = save_evidence(folder / "evidence", "align", evidence)
+
+    def verify() -> object:
+        return [verify_stage(stage, []) for stage in load_evidence(path)]
+
+    yield damaging("stage evidence", path, verify)
+    committed = folder / "committed"
+    committed.mkdir()
+    people = IdColumn.from_bytes([b"ada", b"bob"])
+    save_commitment(committed, StoredCommitment(commit([people], [], [], _DIGEST), _DIGEST))
+    for name in ("commitment.json", "commitment.key"):
+        yield damaging(name, committed / name, lambda: load_commitment(committed))
 
 
 def _checkpoint_files(folder: Path) -> Iterable[Target]:
