@@ -34,18 +34,22 @@ def load_audit(runs: RunDirectory) -> AuditRecord:
 
 
 def repeat_audit(runs: RunDirectory, record: AuditRecord) -> Figures:
-    """Repeat all attacks on the peer's view that was kept, with more precise intervals.
+    """Repeat all attacks on the peer's view that was kept, over all epochs.
+
+    The intervals are more precise, and corrected for the number of attacks only.
 
     Raises:
         ConfigurationError: the view was not kept, or cannot be read.
     """
     from florist.common.audit.attack_runner import attack_as_peer  # noqa: PLC0415 - loads torch
+    from florist.common.audit.comparisons import Comparisons  # noqa: PLC0415
     from florist.common.audit.kept_view import load_view  # noqa: PLC0415
 
     alignment = runs.load_alignment("train")
     sightings = load_view(AuditFolder(runs.audit).view, alignment.summary.union_sha256)
     own = np.zeros(alignment.summary.union_size, dtype=np.bool_)
     own[alignment.rank_of_row] = True
-    results = attack_as_peer(record.role, sightings, own, SAMPLES)
+    confidence = Comparisons.of_one_audit(record.role).confidence("epochs")
+    results = attack_as_peer(record.role, sightings, own, SAMPLES, confidence)
     findings = tuple(found for found in map(Finding.of, results) if found)
     return Figures(max(seen.step for seen in sightings) + 1, "epochs", findings)

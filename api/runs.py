@@ -100,7 +100,9 @@ class AuditFinding:
 
     Attributes:
         step: training step after which the audit was made.
-        scope: "batches" (the most recent batches) or "epochs" (sampled people in all epochs).
+        scope: "batches" (the most recent batches), "epochs" (sampled people in all epochs), or a
+            training window: "batch-0", "batches-0-4", "batches-5-9", "batches-10-19" or
+            "later-batches" (sampled people from batch 20).
         attack: name of the attack.
         auc: AUC of the attack, folded: 0.5 is chance.
         auc_low: lower end of its confidence interval.

@@ -10,7 +10,14 @@ from rich.table import Table
 
 from florist.common.audit.findings import AuditRecord, Figures, verdict
 from florist.common.core.errors import ConfigurationError
-from florist.common.reports.audit_report import HEADS, conclusion, draw_audits, table_rows
+from florist.common.reports.audit_report import (
+    HEADS,
+    WINDOW_HEADS,
+    conclusion,
+    draw_audits,
+    table_rows,
+    window_rows,
+)
 from florist.common.reports.plots import save_png
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ def audit_json(record: AuditRecord, newest: list[Figures]) -> dict[str, object]:
         "verdict": record.verdict,
         "settings": record.settings.model_dump(mode="json"),
         "followed": record.followed,
+        "worst_window": record.summary()["worst_window"],
         "newest": [
             asdict(figures) | {"verdict": verdict(figures.findings, record.settings)}
             for figures in newest
@@ -37,12 +45,18 @@ def audit_json(record: AuditRecord, newest: list[Figures]) -> dict[str, object]:
 def describe_audit(record: AuditRecord, newest: list[Figures], out: Console) -> None:
     """Print the newest findings and the conclusion."""
     step = max((figures.step for figures in newest), default=0)
+    whole = [figures for figures in newest if figures.over == "epochs"]
+    audits = [*(figures for figures in record.audits if figures.over != "epochs"), *whole]
     title = f"What the peer can infer from what we send, after step {step:,}"
     table = Table(*HEADS, title=title, box=SIMPLE)
-    for row in table_rows(newest, record.settings):
+    for row in table_rows(audits, record.settings):
         table.add_row(*row)
+    windows = Table(*WINDOW_HEADS, title="The strongest attack in each part of the run", box=SIMPLE)
+    for row in window_rows(newest, record.settings):
+        windows.add_row(*row)
     if newest:
         out.print(table)
+        out.print(windows)
     out.print(conclusion(record))
     limits = {
         key: value
@@ -50,7 +64,10 @@ def describe_audit(record: AuditRecord, newest: list[Figures], out: Console) -> 
         if key.endswith("_above") and value is not None
     }
     shown = ", ".join(f"{key} {value:g}" for key, value in limits.items()) or "none"
-    out.print(f"Limits under `audit`: {shown}. Chance is AUC 0.5 and TPR 1%.")
+    out.print(
+        f"Limits under `audit`: {shown}. They apply to the lower end of each interval, in each "
+        "part of the run. Chance is AUC 0.5 and TPR 1%."
+    )
 
 
 def draw_to(path: Path, record: AuditRecord) -> None:

@@ -188,7 +188,10 @@ def audit(
 
     runs = RunDirectory(run)
     record = load_audit(runs)
-    newest = [repeat_audit(runs, record)] if again else record.last
+    newest = record.last
+    if again:
+        windows = (figures for figures in newest if figures.over != "epochs")
+        newest = [repeat_audit(runs, record), *windows]
     if plot is not None:
         draw_to(plot, record)
     if as_json:

@@ -13,7 +13,7 @@ import numpy as np
 
 from florist.common.audit.attack_registry import FEWER_EPOCHS
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
-from florist.common.audit.statistics import evaluate
+from florist.common.audit.statistics import CONFIDENCE, evaluate
 from florist.common.audit.view import ActiveStep, ActiveView, PassiveStep, PassiveView
 
 if TYPE_CHECKING:
@@ -34,7 +34,11 @@ V = TypeVar("V")
 
 
 def attack_as_peer(
-    role: RoleName, sightings: Sequence[Sighting], own: npt.NDArray[np.bool_], samples: int
+    role: RoleName,
+    sightings: Sequence[Sighting],
+    own: npt.NDArray[np.bool_],
+    samples: int,
+    confidence: float = CONFIDENCE,
 ) -> list[AttackResult]:
     """Return how well each of the peer's attacks does on these rows.
 
@@ -43,6 +47,7 @@ def attack_as_peer(
         sightings: what the peer saw; at least one.
         own: for each UID of the union, whether we have it, so that what we sent for it was real.
         samples: bootstrap samples per interval.
+        confidence: the probability that an interval covers the truth.
     """
     # Attacks get ranks among the UIDs seen, so that their arrays are no longer than necessary.
     uids = np.unique(np.concatenate([sighting.ranks for sighting in sightings]))
@@ -58,7 +63,8 @@ def attack_as_peer(
         )
     truth = own[uids]
     return [
-        evaluate(name, oriented(found, truth), truth, samples=samples) for name, found in scores
+        evaluate(name, oriented(found, truth), truth, samples=samples, confidence=confidence)
+        for name, found in scores
     ]
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from florist.common.audit.statistics import IntervalEstimate
+from florist.common.audit.training_windows import WindowName
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.audit import AuditSettings
 from florist.common.storage.private_files import private_opener
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
 
 #: Increased when the file format changes such that an older reader would misread it.
-FORMAT = 1
+FORMAT = 2
+#: Format 1 had no training windows.
+_READABLE = (1, FORMAT)
 
 #: The fewest UIDs of each kind, real and synthetic, for which an AUC is reported.
 FEWEST = 100
@@ -32,8 +35,18 @@ FEWEST_FOR_RATES = 500
 #: The false positive rate at which true positive rates are reported.
 FALSE_POSITIVES = 0.01
 
-#: What an audit covers: the last batches before it, or a sample of UIDs in all epochs.
-Scope = Literal["batches", "epochs"]
+#: What an audit covers: the last batches before it, a sample of UIDs in all epochs, or a window.
+Scope = Literal["batches", "epochs"] | WindowName
+#: The scopes in the order of reports, and their names there.
+SCOPE_TEXTS: dict[Scope, str] = {
+    "epochs": "all epochs",
+    "batch-0": "first batch",
+    "batches-0-4": "batches 0\N{EN DASH}4",
+    "batches-5-9": "batches 5\N{EN DASH}9",
+    "batches-10-19": "batches 10\N{EN DASH}19",
+    "later-batches": "all later batches",
+    "batches": "last batches",
+}
 Verdict = Literal["fine", "warn", "stop"]
 
 
@@ -75,6 +88,12 @@ class Figures:
     findings: tuple[Finding, ...]
 
     @property
+    def scope_text(self) -> str:
+        """What the audit covers, such as "first batch"."""
+        text = SCOPE_TEXTS[self.over]
+        return f"{text} before step {self.step:,}" if self.over == "batches" else text
+
+    @property
     def strongest(self) -> Finding | None:
         """The finding with the highest AUC, or None if there are no findings."""
         return max(self.findings, key=lambda finding: finding.auc.value, default=None)
@@ -112,7 +131,7 @@ class AuditRecord:
     def last(self) -> list[Figures]:
         """The newest audit of each scope; the one over all epochs comes first."""
         newest = {figures.over: figures for figures in self.audits if figures.findings}
-        return [newest[scope] for scope in ("epochs", "batches") if scope in newest]
+        return [newest[scope] for scope in SCOPE_TEXTS if scope in newest]
 
     @property
     def verdict(self) -> Verdict:
@@ -121,10 +140,18 @@ class AuditRecord:
         return verdict(everything, self.settings)
 
     def summary(self) -> dict[str, Any]:
-        """Return the verdict and the strongest attack of the newest audit, for `metrics.json`."""
+        """Return the verdict, the strongest attack of the newest audit, and the worst window.
+
+        This is for `metrics.json`.
+        """
         found = self.last[0].strongest if self.last else None
         strongest = asdict(found) | {"step": self.last[0].step} if found else None
-        return {"verdict": self.verdict, "strongest": strongest}
+        worst = worst_window(self.audits)
+        window = None
+        if worst:
+            figures, finding = worst
+            window = asdict(finding) | {"over": figures.over, "step": figures.step}
+        return {"verdict": self.verdict, "strongest": strongest, "worst_window": window}
 
     # The file holds a header line and then one line per audit.
 
@@ -156,7 +183,7 @@ class AuditRecord:
         try:
             header, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
             facts = json.loads(header)
-            if facts["format"] != FORMAT:
+            if facts["format"] not in _READABLE:
                 raise ConfigurationError(
                     f"{path} has format {facts['format']}, but this release reads {FORMAT}; read "
                     "it with the release that wrote it"
@@ -171,6 +198,28 @@ class AuditRecord:
             raise ConfigurationError(
                 f"{path} is damaged; train again with --force, or delete it"
             ) from None
+
+
+def worst_window(
+    audits: Iterable[Figures], attack: str | None = None
+) -> tuple[Figures, Finding] | None:
+    """Return the audit of part of the run, and its finding, with the highest lower end of the AUC.
+
+    The lower end is what limits apply to. The AUC itself would be highest in the window with the
+    fewest rows. None if there is no such audit.
+
+    Args:
+        audits: audits of any scope.
+        attack: look for findings of this attack only.
+    """
+    found = (
+        (figures, finding)
+        for figures in audits
+        if figures.over != "epochs"
+        for finding in figures.findings
+        if attack in (None, finding.attack)
+    )
+    return max(found, key=lambda pair: (pair[1].auc.low, pair[1].auc.value), default=None)
 
 
 def excesses(
@@ -196,7 +245,7 @@ def _line(facts: dict[str, Any]) -> str:
 
 
 def _figures(facts: dict[str, Any]) -> Figures:
-    if facts["over"] not in get_args(Scope):
+    if facts["over"] not in SCOPE_TEXTS:
         raise ValueError(facts["over"])
     findings = [
         Finding(

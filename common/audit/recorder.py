@@ -1,7 +1,8 @@
 """Records what the peer sees of us, from the messages on our own link.
 
 A sample of UIDs is followed through all epochs, for attacks that compare epochs. The last batches
-before an audit are kept whole, for attacks on single batches.
+before an audit are kept whole, for attacks on single batches, and so are the first batches of the
+run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from florist.common.audit.training_windows import EARLY_STEPS, early_rows
 from florist.common.transport.messages import EmbeddingBlock, GradientBlock
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from florist.common.audit.training_windows import TrainingWindow
     from florist.common.audit.view import Ranks, Rows
     from florist.common.training.row_codec import RowCodec
     from florist.common.training.schedule import Schedule
@@ -56,7 +59,7 @@ class Sighting:
 class Window:
     """The last batches before every `every`-th step, with at most `rows` rows in all.
 
-    The window is empty if `every` is 0.
+    The window is empty if `every` is 0. Windows of the first batches have about `rows` rows too.
     """
 
     every: int
@@ -71,6 +74,13 @@ class Window:
     def holds(self, step: int) -> bool:
         """Return whether the step, counted from 0, is one of the last before an audit."""
         return self.every > 0 and -(step + 1) % self.every < self.batches
+
+    def rows_of(self, step: int) -> int:
+        """Return how many rows of this batch are kept, whether or not they are followed."""
+        return max(
+            self.rows if self.holds(step) else 0,
+            early_rows(step, self.rows) if step < EARLY_STEPS else 0,
+        )
 
 
 class Recorder:
@@ -90,6 +100,7 @@ class Recorder:
         self._window = window
         self._lock = Lock()
         self._kept: list[Sighting] = []
+        self._early: list[Sighting] = []
         self._recent: deque[Sighting] = deque(maxlen=window.batches)
         self._begin(first_step, self._batch(first_step))
 
@@ -108,10 +119,24 @@ class Recorder:
         with self._lock:
             return list(self._recent)
 
-    def followed(self) -> list[Sighting]:
+    def early(self, window: TrainingWindow) -> list[Sighting]:
+        """Return the batches of a window among the first batches, up to about `Window.rows` rows.
+
+        Batches before the step at which a run was resumed are missing.
+        """
+        with self._lock:
+            return [sighting for sighting in self._early if window.contains(sighting.step)]
+
+    def forget_early(self) -> None:
+        """Free the memory of the first batches."""
+        with self._lock:
+            self._early.clear()
+
+    def followed(self, first_step: int = 0) -> list[Sighting]:
         """Return the rows of the followed UIDs, in order; steps with few rows are merged."""
         with self._lock:
-            return list(merged(self._kept, min(ENOUGH, self._schedule.batch_size)))
+            kept = [sighting for sighting in self._kept if sighting.step >= first_step]
+            return list(merged(kept, min(ENOUGH, self._schedule.batch_size)))
 
     def _see(self, block: EmbeddingBlock | GradientBlock) -> None:
         partial = self._partial[type(block)]
@@ -133,7 +158,10 @@ class Recorder:
         sighting = Sighting(self._step, epoch, self._ranks[chosen], embeddings, gradients)
         if self._window.holds(self._step):
             self._recent.append(sighting.where(chosen < self._window.rows))
-            sighting = sighting.where(self._followed[sighting.ranks])
+        if self._step < EARLY_STEPS:
+            rows = early_rows(self._step, self._window.rows)
+            self._early.append(sighting.where(chosen < rows))
+        sighting = sighting.where(self._followed[sighting.ranks])
         if len(sighting.ranks):
             self._kept.append(sighting)
         self._begin(self._step + 1, self._next_ranks)
@@ -148,9 +176,7 @@ class Recorder:
         self._ranks = ranks
         # One step ahead, like the feed: a schedule holds the order of one epoch at a time.
         self._next_ranks = self._batch(step + 1)
-        self._chosen = self._followed[ranks]
-        if self._window.holds(step):
-            self._chosen = self._chosen | (np.arange(len(ranks)) < self._window.rows)
+        self._chosen = self._followed[ranks] | (np.arange(len(ranks)) < self._window.rows_of(step))
         self._partial: dict[type[EmbeddingBlock | GradientBlock], _PartialStep] = {
             EmbeddingBlock: _PartialStep(),
             GradientBlock: _PartialStep(),

@@ -16,9 +16,15 @@ from threadpoolctl import ThreadpoolController
 
 from florist.common.audit.attack_runner import attack_as_peer, remedy
 from florist.common.audit.audit_sample import followed_uids
-from florist.common.audit.findings import AuditRecord, Figures, Finding, excesses
+from florist.common.audit.comparisons import Comparisons
+from florist.common.audit.findings import SCOPE_TEXTS, AuditRecord, Figures, Finding, excesses
 from florist.common.audit.kept_view import save_view
 from florist.common.audit.recorder import Recorder, Window
+from florist.common.audit.training_windows import (
+    EARLY_STEPS,
+    TRAINING_WINDOWS,
+    windows_ending_at,
+)
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
 from florist.common.training.row_codec import RowCodec
 from florist.common.transport.observed import ObservedChannel
@@ -100,6 +106,7 @@ class SelfAudit:
             Window(settings.every, settings.rows, agreement.batch_size),
             run.first_step,
         )
+        self._comparisons = Comparisons.of_run(run.role, run.schedule, settings.every)
         self._threads = ThreadpoolController()
         if plan.folder is not None:
             self._open(plan.folder)
@@ -126,6 +133,10 @@ class SelfAudit:
         Raises:
             StoppedByPolicy: the peer can learn more than our limits allow.
         """
+        for window in windows_ending_at(done, self._run.schedule.steps):
+            self._audit(done, window, self._recorder.early(TRAINING_WINDOWS[window]))
+        if done == EARLY_STEPS:
+            self._recorder.forget_early()
         if self._settings.every and done % self._settings.every == 0:
             self._audit(done, "batches", self._recorder.recent())
         if done % self._run.schedule.steps_per_epoch == 0:
@@ -134,6 +145,7 @@ class SelfAudit:
                 with _writing(self._folder.view):
                     save_view(self._folder.view, sightings, self._run.union_sha256.hex())
             self._audit(done, "epochs", sightings)
+            self._audit(done, "later-batches", self._recorder.followed(EARLY_STEPS))
 
     def _audit(self, done: int, over: Scope, sightings: Sequence[Sighting]) -> None:
         if not sightings:
@@ -141,7 +153,13 @@ class SelfAudit:
         # The matrices are small: threads would cost more than they save, even more so if the peer
         # runs on the same machine.
         with self._threads.limit(limits=1, user_api="blas"):
-            results = attack_as_peer(self._run.role, sightings, self._own, SAMPLES)
+            results = attack_as_peer(
+                self._run.role,
+                sightings,
+                self._own,
+                SAMPLES,
+                self._comparisons.confidence(over),
+            )
         findings = tuple(found for found in map(Finding.of, results) if found)
         figures = Figures(done, over, findings)
         self.record.audits.append(figures)
@@ -158,15 +176,20 @@ class SelfAudit:
     def _log(self, figures: Figures) -> None:
         strongest = figures.strongest
         if strongest is None:
-            log.info("self-audit after step %s: too few rows for a result", f"{figures.step:,}")
+            log.info(
+                "self-audit after step %s, %s: too few rows for a result",
+                f"{figures.step:,}",
+                SCOPE_TEXTS[figures.over],
+            )
             return
         excess = next(excesses(figures.findings, self._settings, "warn"), None)
         if excess is not None:
             log.warning("%s", self._warning(figures, excess), extra={"event": "self-audit"})
             return
         log.info(
-            "self-audit after step %s: strongest attack %s %s",
+            "self-audit after step %s, %s: strongest attack %s %s",
             f"{figures.step:,}",
+            SCOPE_TEXTS[figures.over],
             strongest.attack,
             strongest.auc,
             extra={"event": "self-audit"},
@@ -176,8 +199,9 @@ class SelfAudit:
         attack = excess.finding.attack
         what = "labels" if self._run.role == "active" else "features"
         return (
-            f"self-audit after step {figures.step:,}: the peer can distinguish our real {what} "
-            f"from synthetic ones: {attack}, {excess}; see {remedy(self._run.role, attack)}"
+            f"self-audit after step {figures.step:,}, {SCOPE_TEXTS[figures.over]}: the peer can "
+            f"distinguish our real {what} from synthetic ones: {attack}, {excess}; see "
+            f"{remedy(self._run.role, attack)}"
         )
 
 

@@ -7,6 +7,7 @@ count as if they were in random order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -96,8 +97,9 @@ def evaluate(
         samples: the number of bootstrap samples.
         seed: the seed of the bootstrap.
         confidence: the probability that an interval covers the truth. Above `CONFIDENCE` the
-            bootstrap intervals are widened as those of a normal distribution, since their quantiles
-            would need many more samples.
+            intervals are those of a normal distribution, since quantiles would need many more
+            samples. Its standard deviation is DeLong's for the AUC. For rates it is that of the
+            samples, or the one that their quantiles have, whichever is larger.
 
     Raises:
         ValueError: `scores` and `is_real` differ in length.
@@ -120,7 +122,8 @@ def evaluate(
     outside = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
     if confidence > CONFIDENCE:
-        low, high = _widened(figures[0], low, high, confidence)
+        deviation = _auc_deviation(real, synthetic), drawn[:, 1:].std(axis=0)
+        low, high = _widened(figures[0], low, high, deviation, confidence)
     estimates = [
         IntervalEstimate(*map(float, row)) for row in zip(figures[0], low, high, strict=True)
     ]
@@ -135,12 +138,37 @@ def evaluate(
     )
 
 
-def _widened(values: Floats, low: Floats, high: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Return intervals of higher confidence, within [0, 1], on both sides of the values."""
+def _widened(
+    values: Floats, low: Floats, high: Floats, deviation: tuple[float, Floats], confidence: float
+) -> tuple[Floats, Floats]:
+    """Return intervals of higher confidence, within [0, 1], on both sides of the values.
+
+    The first value is the AUC, the others are rates.
+    """
     wanted, given = (NormalDist().inv_cdf((1 + each) / 2) for each in (confidence, CONFIDENCE))
-    factor = wanted / given
-    below, above = values - (values - low) * factor, values + (high - values) * factor
-    return np.clip(np.minimum(below, low), 0, 1), np.clip(np.maximum(above, high), 0, 1)
+    of_auc, of_rates = deviation
+    below, above = (
+        np.append(of_auc, np.maximum(side[1:] / given, of_rates)) * wanted
+        for side in (values - low, high - values)
+    )
+    return np.clip(values - below, 0, 1), np.clip(values + above, 0, 1)
+
+
+def _auc_deviation(real: Counts, synthetic: Counts) -> float:
+    """Return the standard deviation of the AUC (DeLong, DeLong and Clarke-Pearson, 1988).
+
+    Args:
+        real: the level of the score of each real UID.
+        synthetic: the same for each synthetic UID.
+    """
+    if min(len(real), len(synthetic)) < 2:
+        return float("nan")
+    variance = 0.0
+    for ours, others in ((real, synthetic), (synthetic, real)):
+        ranked = np.sort(others)
+        below = np.searchsorted(ranked, ours, "left") + np.searchsorted(ranked, ours, "right")
+        variance += float((below / (2 * len(others))).var(ddof=1)) / len(ours)
+    return math.sqrt(variance)
 
 
 def _figures(real: Counts, synthetic: Counts) -> Floats:

@@ -204,19 +204,19 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "florist_audit_auc",
-        "Folded AUC of each attack in the latest self-audit; 0.5 is chance.",
+        "Folded AUC of each attack in the latest self-audit of each scope; 0.5 is chance.",
         _audit(lambda audit: {(each.attack, each.over): each.auc for each in audit.attacks}),
         labels=("attack", "over"),
     ),
     Metric(
         "florist_audit_auc_low",
-        "Lower end of the 95% interval of the folded AUC.",
+        "Lower end of the interval of the folded AUC, corrected for the number of comparisons.",
         _audit(lambda audit: {(each.attack, each.over): each.low for each in audit.attacks}),
         labels=("attack", "over"),
     ),
     Metric(
         "florist_audit_auc_high",
-        "Upper end of the 95% interval of the folded AUC.",
+        "Upper end of the interval of the folded AUC, corrected for the number of comparisons.",
         _audit(lambda audit: {(each.attack, each.over): each.high for each in audit.attacks}),
         labels=("attack", "over"),
     ),

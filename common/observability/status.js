@@ -4,6 +4,16 @@
 const INTERVAL = 1000; // milliseconds
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
+// What an audit covers.
+const SCOPES = {
+  "epochs": "all epochs",
+  "batch-0": "first batch",
+  "batches-0-4": "batches 0–4",
+  "batches-5-9": "batches 5–9",
+  "batches-10-19": "batches 10–19",
+  "later-batches": "all later batches",
+  "batches": "last batches",
+};
 let lastReply = Date.now();
 let shownLog = "";
 
@@ -204,7 +214,7 @@ function gauge(attack, limits) {
     [[0.5, "0.5 chance", "start"], [1, "1.0 certainty", "end"]]) {
     drawing.append(shape("text", { x: x(auc), y: 40, "text-anchor": anchor }, label));
   }
-  const over = attack.over === "epochs" ? "all epochs" : "last batches";
+  const over = SCOPES[attack.over] ?? attack.over;
   const range = `${attack.low.toFixed(2)}–${attack.high.toFixed(2)}`;
   return element("figure", {}, drawing,
     element("figcaption", {}, `${attack.attack}, ${over}: ${attack.auc.toFixed(2)} (${range})`));

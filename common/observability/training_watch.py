@@ -48,7 +48,7 @@ class AuditFigures:
     audits: int
     step: int
     verdict: Verdict
-    #: The strongest attack first.
+    #: By falling lower end of the interval, which limits apply to.
     attacks: tuple[AttackFigures, ...]
     warn_above: float | None
     stop_above: float | None
@@ -148,7 +148,7 @@ class _AuditWatch:
             audits=self._seen,
             step=max(figures.step for figures in self._newest.values()),
             verdict=self._verdict,
-            attacks=tuple(sorted(attacks, key=lambda attack: -attack.auc)),
+            attacks=tuple(sorted(attacks, key=lambda attack: (-attack.low, -attack.auc))),
             warn_above=settings.warn_above,
             stop_above=settings.stop_above,
         )

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import MaxNLocator
 
-from florist.common.audit.findings import excesses, verdict
+from florist.common.audit.findings import excesses, verdict, worst_window
 from florist.common.reports.html import card, figures_table, markup, tag
 from florist.common.reports.plots import COLOUR, svg_plot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from matplotlib.figure import Figure
 
@@ -21,39 +21,70 @@ if TYPE_CHECKING:
     from florist.common.reports.html import Html
     from florist.common.settings.audit import AuditSettings
 
-HEADS = ("attack", "over", "folded AUC", "TPR at 1% FPR", "")
-SCOPES: dict[Scope, str] = {"epochs": "all epochs", "batches": "last batches"}
+HEADS = ("attack", "all epochs", "worst window", "window", "TPR at 1% FPR", "")
+WINDOW_HEADS = ("window", "strongest attack", "folded AUC", "TPR at 1% FPR", "")
 MARKS: dict[Verdict, str] = {"fine": "✓", "warn": "✗", "stop": "✗"}
+
+_NONE = "\N{EN DASH}"
 
 #: Points of a line; more would not be visible.
 _POINTS = 40
 
 
 def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple[str, ...]]:
-    """Yield a row of texts below `HEADS` for each attack of these audits, the strongest first."""
+    """Yield a row of texts below `HEADS` for each attack of these audits.
+
+    A row has the folded AUC over all epochs and, next to it, that of the part of the run where the
+    attack does best. The true positive rate is the highest of all. The strongest attack is first.
+    """
+    by_attack: dict[str, list[tuple[Figures, Finding]]] = {}
     for figures in audits:
-        for finding in sorted(figures.findings, key=lambda finding: -finding.auc.value):
-            yield (
-                finding.attack,
-                SCOPES[figures.over],
-                str(finding.auc),
-                _percent(finding.tpr),
-                mark(finding, settings),
-            )
+        for finding in figures.findings:
+            by_attack.setdefault(finding.attack, []).append((figures, finding))
+
+    def highest_end(found: list[tuple[Figures, Finding]]) -> tuple[float, float]:
+        return max((finding.auc.low, finding.auc.value) for _, finding in found)
+
+    for attack, found in sorted(by_attack.items(), key=lambda item: highest_end(item[1]))[::-1]:
+        whole = [finding for figures, finding in found if figures.over == "epochs"]
+        worst = worst_window(audits, attack)
+        rates = [finding.tpr for _, finding in found if finding.tpr is not None]
+        yield (
+            attack,
+            str(whole[-1].auc) if whole else _NONE,
+            str(worst[1].auc) if worst else _NONE,
+            worst[0].scope_text if worst else _NONE,
+            _percent(max(rates, key=lambda rate: (rate.low, rate.value), default=None)),
+            mark([finding for _, finding in found], settings),
+        )
 
 
-def mark(finding: Finding, settings: AuditSettings) -> str:
-    """Show whether the finding is within our limits, and if not, which ones it exceeds."""
-    judged = verdict([finding], settings)
+def window_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple[str, ...]]:
+    """Yield a row of texts below `WINDOW_HEADS` for each of these audits: its strongest attack."""
+    for figures in audits:
+        worst = max(figures.findings, key=lambda finding: (finding.auc.low, finding.auc.value))
+        rates = [finding.tpr for finding in figures.findings if finding.tpr is not None]
+        yield (
+            figures.scope_text,
+            worst.attack,
+            str(worst.auc),
+            _percent(max(rates, key=lambda rate: (rate.low, rate.value), default=None)),
+            mark(figures.findings, settings),
+        )
+
+
+def mark(findings: Sequence[Finding], settings: AuditSettings) -> str:
+    """Show whether findings are within our limits, and if not, which ones they exceed."""
+    judged = verdict(findings, settings)
     if judged == "fine":
         return MARKS[judged]
-    keys = ", ".join(excess.key for excess in excesses([finding], settings, judged))
-    return f"{MARKS[judged]} {keys}"
+    keys = dict.fromkeys(excess.key for excess in excesses(findings, settings, judged))
+    return f"{MARKS[judged]} {', '.join(keys)}"
 
 
 def _percent(estimate: IntervalEstimate | None) -> str:
     if estimate is None:
-        return "\N{EN DASH}"
+        return _NONE
     low, high = 100 * estimate.low, 100 * estimate.high
     return f"{100 * estimate.value:.1f}% ({low:.1f}\N{EN DASH}{high:.1f})"
 
@@ -120,14 +151,16 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         "dl",
         card("verdict", MARKS[record.verdict], conclusion(record)),
         card("strongest attack", f"{strongest.auc.value:.2f}", f"{strongest.attack}, folded AUC"),
+        *_worst_window_card(record),
         class_="cards",
     )
     explanation = tag(
         "p",
         f"During training this party attacked what it sent, as {peer} could: how well can real "
-        f"{kind} be distinguished from synthetic ones? 0.5 is chance, 1 is certainty; the 95% "
-        f"interval is in brackets. The attacks used {record.followed:,} UIDs over all epochs, and "
-        f"the last batches before each audit. {peer} was not informed.",
+        f"{kind} be distinguished from synthetic ones? 0.5 is chance, 1 is certainty; "
+        f"intervals are in brackets and hold for all audits together with 95% confidence. The "
+        f"attacks used {record.followed:,} UIDs over all epochs, the first batches, and the last "
+        f"batches before each audit. Limits apply to each of them. {peer} was not informed.",
     )
     plot = svg_plot(
         "self-audit",
@@ -140,5 +173,18 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         height=2.8,
     )
     return markup(
-        cards, explanation, plot, figures_table(HEADS, table_rows(record.last, record.settings))
+        cards,
+        explanation,
+        plot,
+        figures_table(HEADS, table_rows(record.audits, record.settings)),
+        tag("p", "The strongest attack in each part of the run:"),
+        figures_table(WINDOW_HEADS, window_rows(record.last, record.settings)),
     )
+
+
+def _worst_window_card(record: AuditRecord) -> Iterator[Html]:
+    worst = worst_window(record.audits)
+    if worst is not None:
+        figures, finding = worst
+        where = f"{finding.attack}, {figures.scope_text}"
+        yield card("worst window", f"{finding.auc.value:.2f}", where)

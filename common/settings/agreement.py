@@ -75,7 +75,8 @@ class TrainingAgreement(Section):
         default=512,
         ge=1,
         description="Number of rows per message. While one party computes one part of a batch, the "
-        "other computes the next. It does not change the result.",
+        "other computes the next. Noise and the rates of synthetic labels are estimated per "
+        "message, so at least some hundred rows are advisable; else it does not change the result.",
     )
     cut_width: int = Field(
         default=128, ge=1, le=65_536, description="Width of the embeddings at the cut layer."

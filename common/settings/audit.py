@@ -18,21 +18,24 @@ class AuditSettings(Section):
     every: int = Field(
         default=100,
         ge=0,
-        description="Number of batches between audits of the latest batches. The end of each epoch "
-        "is always audited, on all epochs so far; 0: only that.",
+        description="Number of batches between audits of the latest batches. The first 20 batches, "
+        "in four windows, and the end of each epoch, on all epochs so far, are always audited; 0: "
+        "only these.",
     )
     rows: int = Field(
         default=2000,
         ge=400,
-        description="Approximate number of UIDs in the audit sample, the same ones in all epochs. "
-        "More give narrower intervals and take longer.",
+        description="Approximate number of UIDs in the audit sample, the same ones in all epochs, "
+        "and of rows in each window of the first batches. More give narrower intervals and take "
+        "longer.",
     )
     warn_above: float | None = Field(
         default=0.6,
         ge=0.5,
         le=1,
         description="Warn if the whole confidence interval of an attack's folded AUC is above this "
-        "value (0.5 is chance); null: never.",
+        "value (0.5 is chance) in any training window or in the whole run; null: never. Intervals "
+        "are corrected for the number of comparisons.",
     )
     stop_above: float | None = Field(
         default=None,

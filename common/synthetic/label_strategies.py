@@ -18,6 +18,7 @@ from torch.nn.functional import normalize, one_hot
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.registry import Registry
+from florist.common.synthetic.rate_matching import with_rates
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -184,7 +185,11 @@ class LabelRandomPos:
 
 @dataclass(frozen=True, slots=True)
 class LabelRandomPred:
-    """Draws labels from the model's own prediction (appendix H)."""
+    """Draws labels from the model's own prediction (appendix H), with the rates of own labels.
+
+    The mean prediction of a model that is still learning can be far from the rate of real labels,
+    which would reveal the synthetic ones: see `rate_matching`.
+    """
 
     name: ClassVar[str] = "label-random-pred"
     expectation: ClassVar[Expectation] = "prediction"
@@ -192,7 +197,10 @@ class LabelRandomPred:
     needs_whole_batch: ClassVar[bool] = False
 
     def fill(self, request: LabelRequest) -> Tensor:
-        return _sample(request.uniforms, request.predictions[~request.has_label])
+        own = request.has_label
+        return _sample(
+            request.uniforms, with_rates(request.predictions, own, request.frequencies, ~own)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from florist.common.audit.findings import (
     Finding,
     excesses,
     verdict,
+    worst_window,
 )
 from florist.common.audit.statistics import IntervalEstimate, evaluate
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
@@ -131,7 +132,37 @@ def test_a_record_has_the_newest_figures_and_the_worst_verdict() -> None:
     assert summary["strongest"]["step"] == 60
     empty = AuditRecord("passive", NONE, 0)
     assert empty.last == []
-    assert empty.summary() == {"verdict": "fine", "strongest": None}
+    assert empty.summary() == {"verdict": "fine", "strongest": None, "worst_window": None}
+
+
+def test_the_worst_window_has_the_highest_lower_end() -> None:
+    """A window with few rows has a high AUC by chance; the whole run is no window."""
+    audits = [
+        Figures(1, "batch-0", (finding(0.7, low=0.5),)),
+        Figures(5, "batches-0-4", (finding(0.62, low=0.58), finding(0.6, low=0.59, attack="norm"))),
+        Figures(90, "epochs", (finding(0.9, low=0.8),)),
+        Figures(90, "later-batches", ()),
+    ]
+    worst = worst_window(audits)
+    assert worst is not None
+    assert (worst[0].over, worst[1].attack) == ("batches-0-4", "norm")
+    worst = worst_window(audits, "flips")
+    assert worst is not None
+    assert (worst[0].over, worst[1].auc.low) == ("batches-0-4", 0.58)
+    assert worst_window(audits[2:]) is None
+    summary = AuditRecord("active", NONE, 0, audits).summary()
+    assert summary["worst_window"]["over"] == "batches-0-4"
+    assert summary["strongest"]["auc"]["value"] == 0.9
+
+
+def test_a_record_without_windows_can_be_read(tmp_path: Path) -> None:
+    """The format of earlier releases."""
+    path = tmp_path / "audit.jsonl"
+    record().save(path)
+    header, *rest = path.read_text().splitlines()
+    old = json.loads(header) | {"format": 1}
+    path.write_text("\n".join([json.dumps(old), *rest]) + "\n")
+    assert AuditRecord.load(path) == record()
 
 
 @pytest.mark.parametrize(

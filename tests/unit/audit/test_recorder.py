@@ -11,6 +11,7 @@ import torch
 
 from florist.common.audit.recorded_view import passive_view
 from florist.common.audit.recorder import Recorder, Sighting, Window, merged
+from florist.common.audit.training_windows import TrainingWindow
 from florist.common.audit.view import PassiveView
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
@@ -192,3 +193,28 @@ def test_small_sightings_are_merged_within_an_epoch() -> None:
     for seen in found:
         assert np.array_equal(seen.embeddings[:, 0], seen.ranks)
         assert np.array_equal(seen.gradients[:, 0], -seen.ranks)
+
+
+@pytest.mark.parametrize("every", [0, 4])
+def test_the_first_batches_are_kept_up_to_a_number_of_rows(every: int) -> None:
+    """Independently of the sample that is followed and of the last batches before an audit."""
+    wire = RowCodec("float32", WIDTH)
+    schedule = Schedule(bytes(32), UNION, batch_size=10, epochs=5)
+    some = np.arange(UNION) < 5
+    window = Window(every, rows=30, batch_size=10)
+    recorder = recorded(wire, some, window, schedule)
+    whole = all_of_it(wire, schedule).steps
+    for limits, rows in (((0, 1), 10), ((0, 5), 6), ((5, 10), 6), ((10, 20), 3)):
+        found = recorder.early(TrainingWindow(*limits))
+        assert [seen.step for seen in found] == list(range(*limits))
+        for seen in found:
+            kept = 10 if seen.step == 0 else rows
+            expected = whole[seen.step]
+            assert np.array_equal(seen.ranks, expected.ranks[:kept])
+            assert np.array_equal(seen.embeddings, expected.embeddings[:kept])
+            assert np.array_equal(seen.gradients, expected.gradients[:kept])
+    assert_same(recorder._kept, all_of_it(wire, schedule), some)
+    later = recorder.followed(first_step=20)
+    assert min(seen.step for seen in later) >= 20
+    recorder.forget_early()
+    assert recorder.early(TrainingWindow(0, 20)) == []

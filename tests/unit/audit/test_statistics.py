@@ -169,3 +169,17 @@ def test_figures_need_both_kinds() -> None:
 def test_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="differ"):
         evaluate("any", np.ones(3), np.ones(4, dtype=bool))
+
+
+def test_intervals_of_higher_confidence_agree_with_the_bootstrap() -> None:
+    """DeLong's standard deviation against many bootstrap samples, with ties."""
+    random = np.random.default_rng(5)
+    truth = np.arange(900) < 600
+    scores = (random.normal(size=900) + 0.8 * truth).round(1).astype(np.float64)
+    wide = evaluate("any", scores, truth, samples=50, confidence=0.999)
+    narrow = evaluate("any", scores, truth, samples=3000)
+    factor = (wide.auc.high - wide.auc.low) / (narrow.auc.high - narrow.auc.low)
+    assert factor == pytest.approx(3.29 / 1.96, rel=0.05)
+    assert wide.auc.value == narrow.auc.value
+    for rate in FALSE_POSITIVE_RATES:
+        assert wide.finds_real[rate].low <= narrow.finds_real[rate].low + 0.01

@@ -11,9 +11,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from florist.common.audit.findings import AuditRecord, Figures, Finding
+from florist.common.audit.findings import SCOPE_TEXTS, AuditRecord, Figures, Finding
 from florist.common.audit.statistics import IntervalEstimate
-from florist.common.reports.audit_report import SCOPES
 from florist.common.reports.shown_values import byte_count, duration, number
 from florist.common.reports.training_plots import INTERVALS, SMOOTHED_POINTS, smoothed, thinned
 from florist.common.reports.training_report import ComparisonRow, TrainingReport, render
@@ -68,7 +67,7 @@ ACTIVE = TrainingReport(
         audits=[
             Figures(50 * number, over, (Finding("spectral", auc, None), Finding("flips", auc, tpr)))
             for number in range(1, 300)
-            for over in SCOPES
+            for over in SCOPE_TEXTS
             for auc, tpr in [
                 (IntervalEstimate(0.53, 0.51, 0.55), IntervalEstimate(0.123, 0.101, 0.15))
             ]

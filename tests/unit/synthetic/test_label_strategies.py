@@ -24,6 +24,7 @@ from florist.common.synthetic.label_strategies import (
     label_strategy,
     targets,
 )
+from florist.common.synthetic.rate_matching import with_rates
 from florist.common.synthetic.secret_draws import SecretDraws
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ def test_random_pos_equals_the_slow_version(classes: int, samples: int) -> None:
 def test_random_pred_equals_the_slow_version(classes: int, samples: int) -> None:
     batch = request(classes=classes, samples=samples)
     filled = label_strategy("label-random-pred", classes).fill(batch)
-    predictions = as_distributions(batch.predictions.double())[~batch.has_label]
+    missing = ~batch.has_label
+    matched = with_rates(batch.predictions, batch.has_label, batch.frequencies, missing)
+    predictions = as_distributions(matched)
     expected = [
         sampled(*pair) for pair in zip(batch.uniforms.tolist(), predictions.tolist(), strict=True)
     ]
@@ -138,12 +141,15 @@ def test_random_pred_equals_the_slow_version(classes: int, samples: int) -> None
 @pytest.mark.parametrize("classes", [2, 5])
 def test_random_labels_have_the_right_rates(classes: int) -> None:
     batch = request(60_000, classes, seed=3)
-    missing = as_distributions(batch.predictions)[~batch.has_label]
+    missing = as_distributions(
+        with_rates(batch.predictions, batch.has_label, batch.frequencies, ~batch.has_label)
+    )
     pred = as_distributions(label_strategy("label-random-pred", classes).fill(batch))
     pos = as_distributions(label_strategy("label-random-pos", classes).fill(batch))
     frequencies = torch.tensor(batch.frequencies)
     frequencies = frequencies.flip(0) if classes == 2 else frequencies
     assert (pos.mean(0) - frequencies).abs().max() < 0.015
+    assert (pred.mean(0) - frequencies).abs().max() < 0.015
     # Also for high and for low predictions only.
     for rows in (missing[:, 0] > 0.6, missing[:, 0] < 0.1):
         assert (pred[rows].mean(0) - missing[rows].mean(0)).abs().max() < 0.02
