@@ -110,7 +110,7 @@ def false_alarms(runs: int) -> int:
 def test_runs_without_a_leak_raise_few_alarms() -> None:
     """At the allowed 2.5% per run, more than 2 of 8 have a probability of 0.1%.
 
-    With 95% intervals nearly every run would raise one, since it has 24 AUCs.
+    With 95% intervals about 70% of the runs would raise one, since a run has 24 AUCs.
     """
     assert false_alarms(8) <= 2
 
