@@ -87,6 +87,9 @@ class TrainStage(Stage[TrainInputs, Trained]):
                 "agreement": hashlib.sha256(config.agreement.canonical().encode()).hexdigest(),
                 "union": prepared.summary.union_sha256,
                 "table": prepared.summary.table_fingerprint,
+                # Sums over another number of processes round differently, so steps that were
+                # exchanged before could not be repeated.
+                "number of processes (training.processes)": str(config.training.processes),
             },
             seed=config.training.seed,
             on_start=self.role.on_run_start,

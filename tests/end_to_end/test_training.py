@@ -943,6 +943,22 @@ def test_a_party_that_lost_a_training_process_resumes(workspace: Workspace) -> N
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_a_run_is_not_resumed_with_another_number_of_processes(
+    half_done: Workspace, undisturbed: Undisturbed, role: RoleName
+) -> None:
+    """It is refused before the peer is called, and resumes with the former number."""
+    half_done.configure(role, {"training.processes": 2})
+    end = Pair(half_done).alone(role)
+    assert end is not None
+    assert end.exit_code == 2
+    assert "belong to another number of processes (training.processes); restore it" in str(end)
+    assert steps_on_disk(half_done, role) == [3, 6, 9]
+    half_done.configure(role, {"training.processes": 1})
+    run_well(half_done)
+    undisturbed.check(half_done)
+
+
 # --- what is sent ---
 
 
