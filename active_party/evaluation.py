@@ -53,7 +53,13 @@ def evaluate_active(
     check_labels(labels, bundle.agreement.training.classes)
     own = None if data.features is None else data.features.take(order[order >= 0])
     predictions, shuffled = _score(bundle, order >= 0, own, channel, progress, data.journal)
-    found = estimate_metrics(labels, predictions, data.sizes.shared, shuffled)
+    found = estimate_metrics(
+        labels,
+        predictions,
+        min(data.sizes.shared_estimate, len(labels)),
+        shuffled,
+        deviation=data.sizes.shared_deviation,
+    )
     summary = (
         EvaluationSummary()
         if data.agreement.passive_learns == "nothing"

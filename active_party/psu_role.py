@@ -32,7 +32,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     s1s3, s2s3, s1s2s3 = group.product(s1, s3), group.product(s2, s3), group.product(s1, s2, s3)
 
     def send_own_first_round(run: ExchangeRun) -> StoredSet:
-        return run.originate_shuffled(ids.chunks(), len(ids), s1)
+        return run.originate_shuffled(ids.chunks(), len(ids), s1, added=work.planted.elements)
 
     def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
         return run.answer_shuffled(work.peer_size, s1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from florist.active_party.psu_role import run_psu
 from florist.common.core.errors import ConfigurationError
+from florist.common.psu.padded_set import most_padding
 from florist.common.session.open_session import own_credentials
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_listener import GrpcListener
@@ -81,18 +82,19 @@ class ActiveRole(Role):
 
         return make_active_half(setup, channel, run)
 
-    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
-        return rows + config.alignment.dummies
+    def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
+        return rows + most_padding(config) + noise
 
     def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:  # noqa: ARG002 - the passive party uses it
-        dummies = config.alignment.dummies
-        if theirs - dummies < FEWEST_PEOPLE:
+        padding = most_padding(config)
+        if theirs - padding < FEWEST_PEOPLE:
             raise ConfigurationError(
-                f"the peer's evaluation table provides stand-ins for only {theirs:,} people, and "
-                f"we have {dummies:,} dummies (alignment.dummies): use a larger table there, fewer "
-                "dummies here, or agreement.evaluation.stand_ins: repeated"
+                f"the peer's evaluation table provides stand-ins for only {theirs:,} UIDs, and up "
+                f"to {padding:,} of ours are padding (agreement.union.privacy, alignment.dummies): "
+                "use a larger table there, less padding here, or "
+                "agreement.evaluation.stand_ins: repeated"
             )
-        return min(rows, theirs - dummies)
+        return min(rows, theirs - padding)
 
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress

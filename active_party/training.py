@@ -246,15 +246,17 @@ class ActiveHalf:
         assert test is not None
         assert test.labels is not None
         order = test.membership.row_of_rank
+        is_own = order >= 0  # the other UIDs are padding
         features = None
         if test.features is not None:
-            features = FeatureRows.gather(test.features, order, self._data.device)
+            rows = np.maximum(order, 0)
+            features = FeatureRows.gather(test.features, rows, self._data.device)
         scores = []
         for part in micro_batches(len(order), self._data.agreement.micro_batch):
             own = features[part] if features is not None else ()
             embeddings = self._receive_test(epoch, part)
             scores.append(predictions(self._model, self._own_calibration, embeddings, *own).cpu())
-        return torch.cat(scores).numpy(), test.labels[order]
+        return torch.cat(scores).numpy()[is_own], test.labels[order[is_own]]
 
     @property
     def tested(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None:
@@ -305,7 +307,7 @@ def calibrations(
     labels.
     """
     agreement, train = data.agreement, data.train
-    counts = Counts.of_active(train.sizes, own_dummies=train.sizes.own - train.rows)
+    counts = Counts.of_active(train.sizes, train.rows)
     expectation = label_strategy(agreement.labels.strategy, agreement.classes).expectation
     distinguishable = not FEATURE_STRATEGIES[agreement.features.strategy].looks_real
 

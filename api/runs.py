@@ -24,21 +24,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunSizes:
-    """Numbers of people in the aligned training tables; sets include dummies.
+    """Numbers of IDs in the aligned tables; sets include all padding.
 
     Attributes:
         rows: rows of this party's own table.
-        own: people in this party's set.
-        peer: people in the peer's set.
-        union: people in the union.
-        shared: people in both sets. Which people they are is not known to either party.
+        own: IDs in this party's padded set, as announced.
+        peer: IDs in the peer's padded set, as announced.
+        union: UIDs in the union.
+        shared_estimate: people in both sets, as both parties estimate it. Which people they are,
+            and with private counts the exact number, is not known to either party.
+        shared_deviation: standard deviation of that estimate; 0 if it is exact.
     """
 
     rows: int
     own: int
     peer: int
     union: int
-    shared: int
+    shared_estimate: int
+    shared_deviation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ def load_run(path: AnyPath) -> RunResult:
         path: the party's run directory (`run_directory` in its configuration).
 
     Returns:
-        Sizes, training history, metrics, evaluation and audit findings.
+        UnionSizes, training history, metrics, evaluation and audit findings.
 
     Raises:
         ConfigurationError: there is no finished alignment, or a file is damaged or was written by
@@ -206,10 +209,11 @@ def load_run(path: AnyPath) -> RunResult:
         role=summary.role,
         sizes=RunSizes(
             summary.rows,
-            summary.own_size,
-            summary.peer_size,
-            summary.union_size,
-            summary.shared_size,
+            summary.sizes.own,
+            summary.sizes.peer,
+            summary.sizes.union,
+            summary.sizes.shared_estimate,
+            summary.sizes.shared_deviation,
         ),
         alignment=summary,
         history=epochs,
@@ -274,7 +278,8 @@ def _parse_evaluation(facts: dict[str, Any]) -> EvaluationResult:
             own=int(sizes["own"]),
             peer=int(sizes["peer"]),
             union=int(sizes["union"]),
-            shared=int(sizes["shared"]),
+            shared_estimate=int(sizes["shared_estimate"]),
+            shared_deviation=float(sizes["shared_deviation"]),
         ),
         # The passive party's file does not name it: there it is the size of the peer's set.
         scored=int(facts.get("scored", sizes["peer"])),

@@ -173,7 +173,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         for role in ROLES
     ]
     first = summaries[0]
-    exponentiations = 5 * (first.own_size + first.peer_size) + 2 * first.union_size
+    exponentiations = 5 * (first.sizes.own + first.sizes.peer) + 2 * first.sizes.union
     cpu = sum(usage.cpu_s for usage in usages)
     raw = bare_loop(arguments.group, first.engine, exponentiations, arguments.raw_limit)
     return Result(

@@ -53,15 +53,17 @@ from florist.common.session.alignment_result import (
     AlignmentSummary,
     write_alignments,
 )
+from florist.common.session.nonces import NONCE_BYTES
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.stage_state import StageOptions
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.loader import load_config
 from florist.common.stages.run_stages import run_stage
 from florist.common.training.model_factory import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
 from florist.common.training.row_codec import RowCodec
-from florist.common.training.schedule import NONCE_BYTES, Schedule
+from florist.common.training.schedule import Schedule
 from florist.experiments import click_data
 from florist.passive_party.role import PASSIVE
 
@@ -299,10 +301,7 @@ def align(config: PartyConfig, role: RoleName) -> None:
         rows=size,
         table_fingerprint=fingerprint(ids),
         own_dummies=0,
-        own_size=size,
-        peer_size=size,
-        union_size=size,
-        shared_size=size,
+        sizes=UnionSizes(size, size, size),
         union_sha256=hashlib.sha256().hexdigest(),
         seconds={},
         bytes_sent=0,

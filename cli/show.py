@@ -8,6 +8,7 @@ from rich.table import Table
 
 from florist.api.runs import epoch_metrics, load_evaluation, load_history
 from florist.common.evaluation.metric_names import METRICS
+from florist.common.reports.size_statements import estimate_text, privacy_text
 from florist.common.session.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from florist.api.records import Records
     from florist.api.runs import EpochMetrics, EvaluationResult, RunResult
     from florist.common.session.alignment_result import AlignmentSummary
+    from florist.common.session.union_sizes import UnionSizes
+
+#: Below and above these shares of the smaller set, a guess about anybody is likely to be right.
+NEARLY_NONE, NEARLY_ALL = 0.05, 0.95
 
 
 def describe_stage(runs: RunDirectory, stage: str, out: Console) -> None:
@@ -47,13 +52,15 @@ def describe_alignment(summary: AlignmentSummary, out: Console) -> None:
     table = Table(title=f"Alignment of {summary.party} ({summary.role}) with {summary.peer}")
     table.add_column("")
     table.add_column("value", justify="right")
-    padded = " (padded with dummies)" if summary.own_dummies else ""
+    sizes = summary.sizes
+    shared = estimate_text(sizes.shared_estimate, sizes.shared_deviation)
     for name, value in (
         ("rows of our table, each with its rank in the union", f"{summary.rows:,}"),
-        (f"our set{padded}", f"{summary.own_size:,}"),
-        (f"{summary.peer}'s set, as announced by {summary.peer}", f"{summary.peer_size:,}"),
-        ("union", f"{summary.union_size:,}"),
-        ("in both sets (the number only, not who)", f"{summary.shared_size:,}"),
+        ("our padded set, as announced", f"{sizes.own:,}"),
+        (f"{summary.peer}'s padded set, as announced", f"{sizes.peer:,}"),
+        ("union", f"{sizes.union:,}"),
+        ("estimated number of people in both sets", shared),
+        ("privacy of the sizes", privacy_text(summary.privacy)),
         ("SHA-256 of the union", summary.union_sha256[:16] + "…"),
         ("group, engine", f"{summary.agreement['group']}, {summary.engine}"),
         ("seconds", ", ".join(f"{part} {s:g}" for part, s in summary.seconds.items())),
@@ -71,16 +78,19 @@ def describe_alignment(summary: AlignmentSummary, out: Console) -> None:
 def membership_statement(summary: AlignmentSummary) -> str:
     """Return what this party knows about which of its people the peer has.
 
-    If nobody is shared, or a whole set, the sizes tell it exactly.
+    If nobody is shared, or a whole set, exact sizes tell it exactly, and private ones nearly so.
     """
-    party, peer, shared = summary.party, summary.peer, summary.shared_size
+    party, peer, sizes = summary.party, summary.peer, summary.sizes
+    if not sizes.is_exact:
+        return _estimated_statement(party, peer, sizes)
+    shared = sizes.shared_estimate
     if not shared:
         known = f"The sizes reveal that {peer} has none of {party}'s people, and the reverse."
-    elif shared == summary.own_size == summary.peer_size:
+    elif shared == sizes.own == sizes.peer:
         known = f"The sizes reveal that {party} and {peer} have exactly the same people."
-    elif shared == summary.own_size - summary.own_dummies:
+    elif shared == summary.rows:
         known = f"The sizes reveal that {peer} has every one of {party}'s people."
-    elif shared == summary.peer_size:
+    elif shared == sizes.peer:
         known = (
             f"The sizes reveal to both that {party} has every one of {peer}'s people. {party} does "
             f"not know which of its own people these are."
@@ -91,6 +101,20 @@ def membership_statement(summary: AlignmentSummary) -> str:
             "other people."
         )
     return f"{known} Alignment cannot hide who is shared when nobody is, or everybody."
+
+
+def _estimated_statement(party: str, peer: str, sizes: UnionSizes) -> str:
+    unknown = (
+        f"{party} does not know which of its people {peer} also has, nor exactly how many, and "
+        "learned nothing about other people."
+    )
+    if NEARLY_NONE < sizes.shared_share < NEARLY_ALL:
+        return unknown
+    few_or_many = "few" if sizes.shared_share <= NEARLY_NONE else "nearly all"
+    return (
+        f"{unknown} But by the estimate {few_or_many} of the people in the smaller set are in "
+        "both, so that a guess about any of them is likely to be right. Alignment cannot hide that."
+    )
 
 
 def describe_training(history: Records[EpochMetrics], folder: Path, out: Console) -> None:
@@ -118,8 +142,9 @@ def describe_evaluation(evaluation: EvaluationResult, folder: Path, out: Console
         interval = f"{estimate.low:.4f} to {estimate.high:.4f}"
         table.add_row(name, f"{estimate.value:.4f}", interval)
     out.print(table)
-    shared, scored = evaluation.sizes.shared, evaluation.scored
-    out.print(f"{shared:,} of the {scored:,} people scored are in both tables.")
+    sizes = evaluation.sizes
+    shared = estimate_text(sizes.shared_estimate, sizes.shared_deviation)
+    out.print(f"{shared} of the {evaluation.scored:,} people scored are in both tables.")
     if evaluation.warning:
         out.print(f"[yellow]Warning:[/] {evaluation.warning}.")
     out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)

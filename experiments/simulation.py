@@ -21,7 +21,7 @@ from florist.active_party.training import make_active_half
 from florist.common.audit.recorded_view import as_active, passive_view
 from florist.common.core.errors import as_florist_error
 from florist.common.core.progress import NoProgress
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.stages.training_session import RunSetup, train_with_peer
 from florist.common.synthetic.membership import Membership
 from florist.common.training.devices import enable_determinism
@@ -281,7 +281,7 @@ def _setup(
     )
     train = TrainingTable(
         Membership.of(union.rank_of[own], union.size),
-        Sizes(*sizes, union.size),
+        UnionSizes(*sizes, union.size),
         *_columns(world, own, role),
     )
     test_parts = None
@@ -289,7 +289,7 @@ def _setup(
         rows = np.arange(len(test.labels))
         test_parts = TrainingTable(
             Membership.of(rows, len(rows)),
-            Sizes(len(rows), len(rows), len(rows)),
+            UnionSizes(len(rows), len(rows), len(rows)),
             *_columns(test, rows, role),
         )
     features = world.own_features if role == "active" else world.features

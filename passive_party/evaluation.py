@@ -36,7 +36,6 @@ def evaluate_passive(
     Raises:
         EvaluationNotReproducible: our embeddings are not those of an earlier evaluation.
         ProtocolViolation: the peer has too many UIDs in the union, or its summary is invalid.
-        ConfigurationError: own dummies use up the reserved rows.
     """
     agreement = bundle.agreement.training
     assert data.features is not None
@@ -58,7 +57,8 @@ def evaluate_passive(
     if data.agreement.passive_learns == "nothing":
         _check(not any(value is not None for value in astuple(summary)))
         return None
-    return Evaluation(*estimates_of(summary), None, data.sizes.peer, data.sizes.shared)
+    scored = max(data.sizes.peer_people_estimate, 1)
+    return Evaluation(*estimates_of(summary), None, scored, data.sizes.shared_estimate)
 
 
 def estimates_of(summary: EvaluationSummary) -> tuple[Estimate, Estimate, Estimate]:

@@ -32,7 +32,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     t1t3, t2t3, t1t2t3 = group.product(t1, t3), group.product(t2, t3), group.product(t1, t2, t3)
 
     def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
-        return run.answer_shuffled(work.peer_size, t1)
+        return run.answer_shuffled(work.peer_size, t1, added=work.planted_elements(t1, t2t3))
 
     def send_own_first_round(run: ExchangeRun) -> StoredSet:
         return run.originate_shuffled(ids.chunks(), len(ids), t1)
@@ -40,7 +40,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     def answer_second_round(run: ExchangeRun) -> StoredSet:
         peer, own = peer_first_round.result(), own_first_round.result()
         count = union_size(peer.chunks(), own.chunks(), width)
-        return run.answer_shuffled(work.total("the union", count), t2t3)
+        return run.answer_planted(work.total("the union", count), t2t3, work.planted)
 
     def answer_peer_hashing(run: ExchangeRun) -> None:
         run.answer_in_order(work.peer_share, t1t2t3)

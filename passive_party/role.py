@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.psu.padded_set import most_padding
 from florist.common.session.open_session import own_credentials
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_dialer import dial
@@ -80,15 +81,14 @@ class PassiveRole(Role):
 
         return make_passive_half(setup, channel, run)
 
-    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
-        if config.agreement.evaluation.stand_ins == "repeated":
-            return 0
+    def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
         from florist.common.evaluation.reserved_rows import most_stand_ins  # noqa: PLC0415 - torch
 
-        return most_stand_ins(rows, config.alignment.dummies)
+        padding = _own_padding(config) + noise
+        return most_stand_ins(rows, padding, rounded=bool(config.alignment.dummies))
 
-    def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:  # noqa: ARG002 - the active party uses it
-        return rows - min(ours, theirs)
+    def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:
+        return rows - min(ours, theirs) - _own_padding(config)
 
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
@@ -106,6 +106,11 @@ class PassiveRole(Role):
         from florist.passive_party.http_service import serve  # noqa: PLC0415 - loads torch
 
         serve(config, until, plaintext=plaintext, watch=watch)
+
+
+def _own_padding(config: PartyConfig) -> int:
+    """Return how many UIDs of the evaluation union need a stand-in because of our own padding."""
+    return most_padding(config) + 2 * config.agreement.union.planted_pairs
 
 
 PASSIVE = PassiveRole()

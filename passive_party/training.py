@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
@@ -38,7 +39,6 @@ from florist.common.transport.messages import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     import numpy.typing as npt
     from torch import Tensor
 
@@ -211,12 +211,18 @@ class PassiveHalf:
 
     @torch.no_grad()
     def test_embeddings(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield the first row and the embeddings of each micro-batch of the test table."""
-        assert self._data.test is not None
-        assert self._data.test.features is not None
-        order = self._data.test.membership.row_of_rank
-        for part in micro_batches(len(order), self._data.agreement.micro_batch):
-            rows = FeatureRows.gather(self._data.test.features, order[part], self._data.device)
+        """Yield the first rank and the embeddings of each micro-batch of the test union.
+
+        Both test tables have the same people; the other UIDs are padding and get stand-ins.
+        """
+        test = self._data.test
+        assert test is not None
+        assert test.features is not None
+        draws = self._run.draws.derive("test stand-ins")
+        stand_ins = StandIns.sampled(test.membership, len(test.features), draws)
+        for part in micro_batches(test.sizes.union, self._data.agreement.micro_batch):
+            shown = stand_ins.rows(np.arange(part.start, part.stop))
+            rows = FeatureRows.gather(test.features, shown, self._data.device)
             yield part.start, self._model(rows.numeric, rows.categories)
 
     def describe(self) -> dict[str, str]:

@@ -63,12 +63,9 @@ class UnionOpening(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
-    SIZE_FIELD_NUMBER: _builtins.int
     KEPT_KEY_FIELD_NUMBER: _builtins.int
     token: _builtins.bytes
     """Identifies the interrupted union; empty if there is none."""
-    size: _builtins.int
-    """The number of elements in the sender's own set."""
     kept_key: _builtins.bytes
     """The key of the receiver's sealed secrets, which the sender kept for it; empty if it has none."""
     @_builtins.property
@@ -80,12 +77,11 @@ class UnionOpening(_message.Message):
         *,
         token: _builtins.bytes = ...,
         finished: _abc.Iterable[_builtins.int] | None = ...,
-        size: _builtins.int = ...,
         kept_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "kept_key", b"kept_key", "size", b"size", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "kept_key", b"kept_key", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -100,12 +96,14 @@ class UnionTerms(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESUME_FIELD_NUMBER: _builtins.int
-    NONCE_FIELD_NUMBER: _builtins.int
+    COMMITMENT_FIELD_NUMBER: _builtins.int
     SEALING_KEY_FIELD_NUMBER: _builtins.int
     resume: _builtins.bool
     """The sender can resume the interrupted union."""
-    nonce: _builtins.bytes
-    """The sender's contribution to the token of a new union."""
+    commitment: _builtins.bytes
+    """The sender's commitment to its contribution to the token of a new union, which it sends in
+    `NonceReveal`.
+    """
     sealing_key: _builtins.bytes
     """The key of the sender's sealed secrets. The receiver keeps it in memory and returns it in
     `UnionOpening.kept_key`.
@@ -114,20 +112,42 @@ class UnionTerms(_message.Message):
         self,
         *,
         resume: _builtins.bool = ...,
-        nonce: _builtins.bytes = ...,
+        commitment: _builtins.bytes = ...,
         sealing_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce", "resume", b"resume", "sealing_key", b"sealing_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commitment", b"commitment", "resume", b"resume", "sealing_key", b"sealing_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnionTerms: _TypeAlias = UnionTerms  # noqa: Y015
 
 @_typing.final
+class UnionAnnouncement(_message.Message):
+    """Sent by both parties at the start of a new union, after the nonces."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """The number of elements in the sender's set, padding included."""
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnionAnnouncement: _TypeAlias = UnionAnnouncement  # noqa: Y015
+
+@_typing.final
 class UnionBranches(_message.Message):
-    """Sent by both parties, after `UnionTerms`, if the agreement sets several branches per party: the
+    """Sent by both parties, before the union starts, if the agreement sets several branches per party: the
     sender's branches are ready.
     """
 

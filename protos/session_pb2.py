@@ -28,7 +28,7 @@ from florist.protos import psu_pb2 as florist_dot_protos_dot_psu__pb2
 from florist.protos import training_pb2 as florist_dot_protos_dot_training__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66lorist/protos/session.proto\x12\x07\x66lorist\x1a\x1f\x66lorist/protos/evaluation.proto\x1a\x1d\x66lorist/protos/evidence.proto\x1a\x18\x66lorist/protos/psu.proto\x1a\x1d\x66lorist/protos/training.proto\"\xcf\x08\n\x08\x45nvelope\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x0e.florist.HelloH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.florist.HeartbeatH\x00\x12\x1f\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x0e.florist.AbortH\x00\x12#\n\x07goodbye\x18\x04 \x01(\x0b\x32\x10.florist.GoodbyeH\x00\x12(\n\nset_header\x18\n \x01(\x0b\x32\x12.florist.SetHeaderH\x00\x12&\n\tset_chunk\x18\x0b \x01(\x0b\x32\x11.florist.SetChunkH\x00\x12,\n\x0cunion_digest\x18\x0c \x01(\x0b\x32\x14.florist.UnionDigestH\x00\x12.\n\runion_opening\x18\r \x01(\x0b\x32\x15.florist.UnionOpeningH\x00\x12*\n\x0bunion_terms\x18\x0e \x01(\x0b\x32\x13.florist.UnionTermsH\x00\x12\x30\n\x0eunion_branches\x18\x0f \x01(\x0b\x32\x16.florist.UnionBranchesH\x00\x12\x34\n\x10training_opening\x18\x14 \x01(\x0b\x32\x18.florist.TrainingOpeningH\x00\x12,\n\x0cnonce_reveal\x18\x15 \x01(\x0b\x32\x14.florist.NonceRevealH\x00\x12\x32\n\x0f\x65mbedding_block\x18\x16 \x01(\x0b\x32\x17.florist.EmbeddingBlockH\x00\x12\x30\n\x0egradient_block\x18\x17 \x01(\x0b\x32\x16.florist.GradientBlockH\x00\x12.\n\repoch_summary\x18\x18 \x01(\x0b\x32\x15.florist.EpochSummaryH\x00\x12;\n\x14test_embedding_block\x18\x19 \x01(\x0b\x32\x1b.florist.TestEmbeddingBlockH\x00\x12,\n\x0c\x62undle_offer\x18\x1e \x01(\x0b\x32\x14.florist.BundleOfferH\x00\x12\x38\n\x12\x65valuation_opening\x18\x1f \x01(\x0b\x32\x1a.florist.EvaluationOpeningH\x00\x12\x38\n\x12\x65valuation_summary\x18  \x01(\x0b\x32\x1a.florist.EvaluationSummaryH\x00\x12G\n\x1a\x65valuation_embedding_block\x18! \x01(\x0b\x32!.florist.EvaluationEmbeddingBlockH\x00\x12>\n\x15\x65vidence_contribution\x18( \x01(\x0b\x32\x1d.florist.EvidenceContributionH\x00\x12\x38\n\x12\x65vidence_signature\x18) \x01(\x0b\x32\x1a.florist.EvidenceSignatureH\x00\x42\t\n\x07message\"l\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x11\n\tagreement\x18\x04 \x01(\t\x12\r\n\x05stage\x18\x05 \x01(\t\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"\x19\n\tHeartbeat\x12\x0c\n\x04work\x18\x01 \x01(\x04\"/\n\x05\x41\x62ort\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x16\n\x0ewill_reconnect\x18\x02 \x01(\x08\"\t\n\x07Goodbye2?\n\x07\x46lorist\x12\x34\n\x08\x43onverse\x12\x11.florist.Envelope\x1a\x11.florist.Envelope(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66lorist/protos/session.proto\x12\x07\x66lorist\x1a\x1f\x66lorist/protos/evaluation.proto\x1a\x1d\x66lorist/protos/evidence.proto\x1a\x18\x66lorist/protos/psu.proto\x1a\x1d\x66lorist/protos/training.proto\"\x89\t\n\x08\x45nvelope\x12\x1f\n\x05hello\x18\x01 \x01(\x0b\x32\x0e.florist.HelloH\x00\x12\'\n\theartbeat\x18\x02 \x01(\x0b\x32\x12.florist.HeartbeatH\x00\x12\x1f\n\x05\x61\x62ort\x18\x03 \x01(\x0b\x32\x0e.florist.AbortH\x00\x12#\n\x07goodbye\x18\x04 \x01(\x0b\x32\x10.florist.GoodbyeH\x00\x12(\n\nset_header\x18\n \x01(\x0b\x32\x12.florist.SetHeaderH\x00\x12&\n\tset_chunk\x18\x0b \x01(\x0b\x32\x11.florist.SetChunkH\x00\x12,\n\x0cunion_digest\x18\x0c \x01(\x0b\x32\x14.florist.UnionDigestH\x00\x12.\n\runion_opening\x18\r \x01(\x0b\x32\x15.florist.UnionOpeningH\x00\x12*\n\x0bunion_terms\x18\x0e \x01(\x0b\x32\x13.florist.UnionTermsH\x00\x12\x30\n\x0eunion_branches\x18\x0f \x01(\x0b\x32\x16.florist.UnionBranchesH\x00\x12\x38\n\x12union_announcement\x18\x10 \x01(\x0b\x32\x1a.florist.UnionAnnouncementH\x00\x12\x34\n\x10training_opening\x18\x14 \x01(\x0b\x32\x18.florist.TrainingOpeningH\x00\x12,\n\x0cnonce_reveal\x18\x15 \x01(\x0b\x32\x14.florist.NonceRevealH\x00\x12\x32\n\x0f\x65mbedding_block\x18\x16 \x01(\x0b\x32\x17.florist.EmbeddingBlockH\x00\x12\x30\n\x0egradient_block\x18\x17 \x01(\x0b\x32\x16.florist.GradientBlockH\x00\x12.\n\repoch_summary\x18\x18 \x01(\x0b\x32\x15.florist.EpochSummaryH\x00\x12;\n\x14test_embedding_block\x18\x19 \x01(\x0b\x32\x1b.florist.TestEmbeddingBlockH\x00\x12,\n\x0c\x62undle_offer\x18\x1e \x01(\x0b\x32\x14.florist.BundleOfferH\x00\x12\x38\n\x12\x65valuation_opening\x18\x1f \x01(\x0b\x32\x1a.florist.EvaluationOpeningH\x00\x12\x38\n\x12\x65valuation_summary\x18  \x01(\x0b\x32\x1a.florist.EvaluationSummaryH\x00\x12G\n\x1a\x65valuation_embedding_block\x18! \x01(\x0b\x32!.florist.EvaluationEmbeddingBlockH\x00\x12>\n\x15\x65vidence_contribution\x18( \x01(\x0b\x32\x1d.florist.EvidenceContributionH\x00\x12\x38\n\x12\x65vidence_signature\x18) \x01(\x0b\x32\x1a.florist.EvidenceSignatureH\x00\x42\t\n\x07message\"l\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\x12\x11\n\tagreement\x18\x04 \x01(\t\x12\r\n\x05stage\x18\x05 \x01(\t\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"\x19\n\tHeartbeat\x12\x0c\n\x04work\x18\x01 \x01(\x04\"/\n\x05\x41\x62ort\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x16\n\x0ewill_reconnect\x18\x02 \x01(\x08\"\t\n\x07Goodbye2?\n\x07\x46lorist\x12\x34\n\x08\x43onverse\x12\x11.florist.Envelope\x1a\x11.florist.Envelope(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,15 +36,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'florist.protos.session_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENVELOPE']._serialized_start=163
-  _globals['_ENVELOPE']._serialized_end=1266
-  _globals['_HELLO']._serialized_start=1268
-  _globals['_HELLO']._serialized_end=1376
-  _globals['_HEARTBEAT']._serialized_start=1378
-  _globals['_HEARTBEAT']._serialized_end=1403
-  _globals['_ABORT']._serialized_start=1405
-  _globals['_ABORT']._serialized_end=1452
-  _globals['_GOODBYE']._serialized_start=1454
-  _globals['_GOODBYE']._serialized_end=1463
-  _globals['_FLORIST']._serialized_start=1465
-  _globals['_FLORIST']._serialized_end=1528
+  _globals['_ENVELOPE']._serialized_end=1324
+  _globals['_HELLO']._serialized_start=1326
+  _globals['_HELLO']._serialized_end=1434
+  _globals['_HEARTBEAT']._serialized_start=1436
+  _globals['_HEARTBEAT']._serialized_end=1461
+  _globals['_ABORT']._serialized_start=1463
+  _globals['_ABORT']._serialized_end=1510
+  _globals['_GOODBYE']._serialized_start=1512
+  _globals['_GOODBYE']._serialized_end=1521
+  _globals['_FLORIST']._serialized_start=1523
+  _globals['_FLORIST']._serialized_end=1586
 # @@protoc_insertion_point(module_scope)

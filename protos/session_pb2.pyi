@@ -42,6 +42,7 @@ class Envelope(_message.Message):
     UNION_OPENING_FIELD_NUMBER: _builtins.int
     UNION_TERMS_FIELD_NUMBER: _builtins.int
     UNION_BRANCHES_FIELD_NUMBER: _builtins.int
+    UNION_ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
     TRAINING_OPENING_FIELD_NUMBER: _builtins.int
     NONCE_REVEAL_FIELD_NUMBER: _builtins.int
     EMBEDDING_BLOCK_FIELD_NUMBER: _builtins.int
@@ -74,6 +75,8 @@ class Envelope(_message.Message):
     def union_terms(self) -> _psu_pb2.UnionTerms: ...
     @_builtins.property
     def union_branches(self) -> _psu_pb2.UnionBranches: ...
+    @_builtins.property
+    def union_announcement(self) -> _psu_pb2.UnionAnnouncement: ...
     @_builtins.property
     def training_opening(self) -> _training_pb2.TrainingOpening: ...
     @_builtins.property
@@ -111,6 +114,7 @@ class Envelope(_message.Message):
         union_opening: _psu_pb2.UnionOpening | None = ...,
         union_terms: _psu_pb2.UnionTerms | None = ...,
         union_branches: _psu_pb2.UnionBranches | None = ...,
+        union_announcement: _psu_pb2.UnionAnnouncement | None = ...,
         training_opening: _training_pb2.TrainingOpening | None = ...,
         nonce_reveal: _training_pb2.NonceReveal | None = ...,
         embedding_block: _training_pb2.EmbeddingBlock | None = ...,
@@ -124,11 +128,11 @@ class Envelope(_message.Message):
         evidence_contribution: _evidence_pb2.EvidenceContribution | None = ...,
         evidence_signature: _evidence_pb2.EvidenceSignature | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "union_announcement", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

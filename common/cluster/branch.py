@@ -34,6 +34,7 @@ from florist.common.psu.journal import IDS, Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.partitions import share
+from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
 from florist.common.psu.union_work import UnionWork
@@ -42,6 +43,7 @@ from florist.common.settings.network import Tls
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import unpacked_ids
 from florist.common.transport.channel import Traffic
+from florist.common.transport.messages import UnionAnnouncement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +95,7 @@ class Branch:
         self._leave()
         journal = self._journal(order.record)
         if not order.resumes:
-            journal.begin(order.token, b"", order.peer_size)
+            journal.begin(order.token, b"", UnionAnnouncement(order.peer_size))
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
         journal.storage.require_space(disk_needed(width, *sizes, limit, partitions=order.count))
@@ -170,6 +172,7 @@ class Branch:
             memory_for_sorting(order.config.alignment.memory_bytes),
             WorkerGroup(order.number, attempt.mailbox, members, check),
             attempt.ids,
+            PlantedPairs(order.planted_pairs, order.planted_key),
         )
         progress = CountedProgress(attempt.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from florist.common.cluster.branch_progress import StepState
-from florist.common.psu.union_view import Sizes
 from florist.common.session.alignment_result import TableName
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.party_config import PartyConfig
 from florist.common.transport.messages import Step
 
@@ -106,7 +106,10 @@ class BranchOrder(BranchMessage):
     has_ids: bool
     #: The secret exponents.
     keys: tuple[int, int, int] = Field(repr=False)
-    #: The sizes of both parties' whole sets, dummies included.
+    #: The pairs that the passive party plants.
+    planted_pairs: int
+    planted_key: bytes = Field(repr=False)
+    #: The sizes of both parties' whole sets, padding included.
     size: int
     peer_size: int
 
@@ -143,7 +146,7 @@ class ListeningAddress(BranchMessage):
 class BranchResult(BranchMessage):
     """What a branch computed: its part of the view of a single process."""
 
-    sizes: Sizes
+    sizes: UnionSizes
     #: SHA-256 of its range of the union.
     digest: bytes
 

@@ -31,7 +31,6 @@ from florist.common.core.errors import (
     TransportError,
 )
 from florist.common.psu import partitions
-from florist.common.psu.hashed_ids import DummyIds
 from florist.common.psu.journal import Journal
 from florist.common.psu.partitions import blocks_dealt
 from florist.common.psu.ranks import RANK_BYTES, RANKS, StoredRanks
@@ -39,21 +38,21 @@ from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.psu.union_handshake import open_union
 from florist.common.psu.union_view import UnionView
 from florist.common.storage.files import FolderStorage
-from florist.common.storage.id_column import IdColumn, packed_ids
+from florist.common.storage.id_column import packed_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from florist.common.cluster.branch_messages import BranchResult
     from florist.common.cluster.remote_branch import RemoteBranch
     from florist.common.groups.group import Group
+    from florist.common.psu.padded_set import PaddedIds
     from florist.common.psu.sealed_keys import UnionSecrets
     from florist.common.psu.union_runner import UnionTask
     from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
-    from florist.common.storage.id_column import Ids
-    from florist.common.transport.messages import Step
+    from florist.common.transport.messages import Step, UnionAnnouncement
 
 T = TypeVar("T")
 
@@ -139,20 +138,20 @@ class _HeadAttempt:
         joint = JointJournal(journal, states)
         channel = task.session.channel(f"{task.table}.psu.opening")
         known = task.secrets.by_table.get(task.table)
-        union_secrets, done = open_union(channel, self.group, joint, known, task.size)
+        union_secrets, done = open_union(channel, self.group, joint, known, task)
         task.secrets.by_table[task.table] = union_secrets
-        self._begin(joint, union_secrets, done)
+        ids = task.padded_ids(union_secrets)
+        self._begin(joint, union_secrets, done, len(ids))
         try:
             addresses, rendezvous = agree_on_rendezvous(
                 channel, self._addresses(), len(self.branches)
             )
-            dummies = DummyIds(union_secrets.own.dummy_key, task.config.alignment.dummies)
-            sending = None if joint.has_ids else self.threads.submit(self._send_ids, dummies)
+            sending = None if joint.has_ids else self.threads.submit(self._send_ids, ids)
             results = self._run_branches(addresses, rendezvous, sending)
         except BaseException:
             self._stop()
             raise
-        view = self._joined_view(results)
+        view = task.with_noise(self._joined_view(results))
         task.timer.end("union")
         return view
 
@@ -168,10 +167,11 @@ class _HeadAttempt:
     # -- the parts of an attempt -------------------------------------------------------------------
 
     def _begin(
-        self, joint: JointJournal, union_secrets: UnionSecrets, done: frozenset[Step]
+        self, joint: JointJournal, union_secrets: UnionSecrets, done: frozenset[Step], size: int
     ) -> None:
-        """Give all branches their orders."""
+        """Give all branches their orders; our set has `size` IDs."""
         task, tls, keys = self.task, self.task.config.network.tls, union_secrets.keys
+        planted = task.planted_pairs(union_secrets)
         first = BranchOrder(
             import_path=task.role.import_path,
             config=task.config,
@@ -186,7 +186,9 @@ class _HeadAttempt:
             done=done,
             has_ids=joint.has_ids,
             keys=(keys.first, keys.second, keys.third),
-            size=task.size,
+            planted_pairs=planted.count,
+            planted_key=planted.key,
+            size=size,
             peer_size=joint.peer_size,
         )
 
@@ -196,19 +198,19 @@ class _HeadAttempt:
 
         self._each(begin)
 
-    def _send_ids(self, dummies: DummyIds) -> None:
-        """Send each block of our IDs and dummies to its branch."""
+    def _send_ids(self, own: PaddedIds) -> None:
+        """Send each block of our IDs and padding to its branch."""
         task = self.task
         in_progress: list[Future[int] | None] = [None] * len(self.branches)
         with task.progress.step(f"hashing our IDs ({task.table})") as step:
-            step.expect(task.size)
+            step.expect(len(own))
 
             def settle(number: int) -> None:
                 if (previous := in_progress[number]) is not None:
                     step.advance(previous.result())
 
-            blocks = blocks_of_ids(task.ids, dummies)
-            dealt = blocks_dealt(task.size, len(self.branches))
+            blocks = own.batches(partitions.BLOCK_ROWS)
+            dealt = blocks_dealt(len(own), len(self.branches))
             for (number, rows), ids in zip(dealt, blocks, strict=True):
                 assert len(ids) == rows
                 settle(number)  # a branch takes its IDs in order
@@ -328,10 +330,10 @@ class JointJournal:
     def sealed(self) -> bytes:
         return self._journal.sealed
 
-    def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None:
+    def begin(self, token: bytes, sealed: bytes, peer: UnionAnnouncement) -> None:
         """Start over, as `Journal.begin` does; branches start over with their orders."""
         self.resumes = False
-        self._journal.begin(token, sealed, peer_size)
+        self._journal.begin(token, sealed, peer)
 
 
 class _RankReader:
@@ -352,18 +354,6 @@ class _RankReader:
         taken, self._rest = self._rest[:size], self._rest[size:]
         self._taken += size
         return taken
-
-
-def blocks_of_ids(ids: Ids, dummies: DummyIds) -> Iterator[IdColumn]:
-    """Yield our IDs, then our dummies, in full blocks: nothing shows where the IDs end."""
-    rows, used = partitions.BLOCK_ROWS, 0
-    for batch in ids.batches(rows):
-        block = batch
-        if missing := min(rows - len(batch), dummies.count - used):
-            block = IdColumn.joined([batch, dummies.rows(used, missing)])
-            used += missing
-        yield block
-    yield from dummies.batches(rows, start=used)
 
 
 def _folder(folder: Path, table: TableName, branch: int) -> Path:

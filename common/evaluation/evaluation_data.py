@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.data.features import Features
-    from florist.common.psu.union_view import Sizes
+    from florist.common.session.union_sizes import UnionSizes
     from florist.common.settings.agreement import EvaluationAgreement
     from florist.common.synthetic.membership import Membership
     from florist.common.synthetic.secret_draws import SecretDraws
@@ -27,7 +27,7 @@ class EvaluationData:
 
     agreement: EvaluationAgreement
     membership: Membership
-    sizes: Sizes
+    sizes: UnionSizes
     #: The rows of the table that are not in the union.
     kept_out: npt.NDArray[np.int64]
     #: None for an active party without features of its own.

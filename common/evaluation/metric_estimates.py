@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from florist.common.evaluation.shuffled_estimate import Shuffled
 
 
+#: The least number of shared rows for which all estimates are defined.
+FEWEST_SHARED = 2
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
     """Estimates of the metrics as they would be if all `rows` had their real features."""
@@ -30,6 +35,7 @@ class Evaluation:
     #: Only with two classes.
     curve: CurveEstimate | None
     rows: int
+    #: How many of them have real features: the estimate that both parties know.
     shared: int
 
     @property
@@ -53,9 +59,18 @@ def check_labels(labels: Labels, classes: int) -> None:
 
 
 def estimate_metrics(
-    labels: Labels, predictions: Floats, shared: int, shuffled: Shuffled | None = None
+    labels: Labels,
+    predictions: Floats,
+    shared: int,
+    shuffled: Shuffled | None = None,
+    *,
+    deviation: float = 0.0,
 ) -> Evaluation:
     """Estimate the metrics from the active party's own rows, `shared` of which have real features.
+
+    If `shared` is itself an estimate, the intervals are wider: the square of each standard error
+    grows by that of the change over one standard deviation of `shared`, which is independent of the
+    labels.
 
     With more than two classes, AUC and ACE are means over the classes, each against the rest. Their
     standard errors are the means of the classes' standard errors, which is an upper bound.
@@ -63,14 +78,52 @@ def estimate_metrics(
     Args:
         labels: the class of each row, counted from 0.
         predictions: calibrated: P(y=1), (rows,), or (rows, classes).
-        shared: the size of the intersection, as counted by the alignment.
+        shared: the size of the intersection, as estimated by the alignment.
         shuffled: predictions with the embeddings of others. Required if predictions also use own
             features.
+        deviation: the standard deviation of `shared`; 0 if it is exact.
 
     Raises:
         ConfigurationError: too few rows are shared, a class has too few rows, or a prediction is
             not finite.
     """
+    found = _estimate_with(labels, predictions, shared, shuffled)
+    if not deviation:
+        return found
+    step = max(round(deviation), 1)
+    fewer, more = max(shared - step, FEWEST_SHARED), min(shared + step, len(labels))
+    if fewer >= more:
+        return found
+    low = _estimate_with(labels, predictions, fewer, shuffled)
+    high = _estimate_with(labels, predictions, more, shuffled)
+    return _widened(found, low, high, deviation / (more - fewer))
+
+
+def _widened(found: Evaluation, low: Evaluation, high: Evaluation, scale: float) -> Evaluation:
+    """Return the evaluation with the uncertainty of the number of shared rows added.
+
+    `low` and `high` are the evaluations with fewer and more of them; their difference times `scale`
+    is the change over one standard deviation.
+    """
+
+    def widened(name: str) -> Estimate:
+        estimate: Estimate = getattr(found, name)
+        change = scale * (getattr(high, name).value - getattr(low, name).value)
+        return Estimate(estimate.value, math.hypot(estimate.standard_error, change))
+
+    curve = found.curve
+    if curve is not None and low.curve is not None and high.curve is not None:
+        change = scale * (high.curve.rate - low.curve.rate)
+        curve = replace(curve, standard_error=np.hypot(curve.standard_error, change))
+    return replace(
+        found, auc=widened("auc"), ace=widened("ace"), log_loss=widened("log_loss"), curve=curve
+    )
+
+
+def _estimate_with(
+    labels: Labels, predictions: Floats, shared: int, shuffled: Shuffled | None
+) -> Evaluation:
+    """Estimate the metrics, given exactly how many rows are shared."""
     if predictions.ndim == 1:
         check_labels(labels, 2)
         found = _of_class(labels, predictions, shared, shuffled)

@@ -132,7 +132,7 @@ def private_estimate(
     Args:
         labels: 0 or 1, of all test rows of the active party.
         predictions: P(y=1) of the same rows.
-        shared: how many of them have real features, as counted by the alignment (`Sizes.shared`).
+        shared: how many of them have real features, as the alignment estimates.
         bins: the number of bins of ACE and of the calibration curve.
         seed: the seed of the bootstrap for the standard error of ACE.
 

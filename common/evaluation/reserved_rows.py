@@ -30,21 +30,27 @@ if TYPE_CHECKING:
 SHARE = 3
 
 
-def most_stand_ins(rows: int, dummies: int) -> int:
-    """Return how many UIDs a table of `rows` rows can stand in for, if each row is used once.
+def most_stand_ins(rows: int, padding: int, *, rounded: bool = False) -> int:
+    """Return how many UIDs of the peer a table can stand in for, if each row is used once.
 
-    A party that hides the size of its set with dummies must not reveal it here, so with dummies the
-    result is rounded down to a power of two.
+    Args:
+        rows: the rows of the table.
+        padding: how many of the reserved rows are needed for our own padding.
+        rounded: round down to a power of two. A party that hides the size of its set with dummies
+            must not reveal it here.
 
     Raises:
         ConfigurationError: the table is too small to stand in for anyone.
     """
-    most = rows // SHARE
-    if not most:
+    most = rows // SHARE - padding
+    if most <= 0:
         raise ConfigurationError(
-            f"data.evaluation: {rows} rows are too few for an evaluation; add rows"
+            f"data.evaluation: {rows} rows are too few for an evaluation: a third of them stand in "
+            f"for UIDs that we lack, up to {padding} of which are our own padding; add rows, or "
+            "agree on less padding (agreement.union.privacy, agreement.union.planted_pairs) or on "
+            "agreement.evaluation.stand_ins: repeated"
         )
-    return most if not dummies else 1 << (most.bit_length() - 1)
+    return 1 << (most.bit_length() - 1) if rounded else most
 
 
 def random_rows(rows: int, count: int, draws: SecretDraws) -> Rows:
@@ -57,21 +63,13 @@ def evaluation_stand_ins(data: EvaluationData) -> StandIns:
 
     Raises:
         ProtocolViolation: the peer has more UIDs in the union than it announced.
-        ConfigurationError: own dummies use up the reserved rows.
     """
     assert data.features is not None
     if data.agreement.stand_ins == "repeated":
         return StandIns.sampled(data.membership, len(data.features), data.draws)
-    if data.sizes.peer > len(data.kept_out):
-        raise ProtocolViolation(
-            f"the peer put {data.sizes.peer} UIDs into the union, but at most "
-            f"{len(data.kept_out)} were agreed"
-        )
     missing = int((data.membership.row_of_rank < 0).sum())
-    if missing > len(data.kept_out):
-        raise ConfigurationError(
-            f"alignment.dummies: {missing} UIDs of the union, our dummies included, need a "
-            f"stand-in, but only {len(data.kept_out)} rows are reserved; use fewer dummies, or "
-            "agreement.evaluation.stand_ins: repeated"
+    if missing > len(data.kept_out):  # our own padding always fits: see `rows_for_union`
+        raise ProtocolViolation(
+            f"the peer put {data.sizes.peer} UIDs into the union, which is more than was agreed"
         )
     return StandIns.used_once(data.membership, data.kept_out, data.draws)

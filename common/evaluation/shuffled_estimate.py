@@ -91,7 +91,7 @@ def shuffled_estimate(
         labels: 0 or 1, of all test rows of the active party.
         predictions: P(y=1) of the same rows.
         shuffled: predictions for the same rows with the embeddings of others.
-        shared: how many rows have real features, as counted by the alignment (`Sizes.shared`).
+        shared: how many rows have real features, as the alignment estimates.
         bins: the number of bins of ACE and of the calibration curve.
         seed: the seed of the random draws for the standard error of ACE.
 

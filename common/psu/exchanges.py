@@ -37,8 +37,9 @@ from florist.common.psu.set_stream import (
     send_header,
     wrong_count,
 )
-from florist.common.psu.sorted_streams import AscendingCheck, in_chunks
-from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally
+from florist.common.psu.sorted_streams import AscendingCheck, in_chunks, in_step
+from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally, temporary_set
+from florist.common.storage.element_sets import intersection_size
 from florist.common.transport.messages import Step
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import StepProgress
     from florist.common.groups.group import Exponent
+    from florist.common.psu.planted_pairs import PlantedPairs
     from florist.common.psu.shared_sorting import SetSorter
-    from florist.common.psu.stored_sets import ReadableSet
+    from florist.common.psu.stored_sets import ReadableSet, TemporarySet
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Channel
@@ -111,11 +113,12 @@ class ExchangeRun:
 
     @high_priority()
     def originate_shuffled(
-        self, chunks: Iterable[Elements], count: int, exponent: Exponent
+        self, chunks: Iterable[Elements], count: int, exponent: Exponent, added: int = 0
     ) -> StoredSet:
         """Raise, shuffle and send the set; store what comes back, raised and shuffled by the peer.
 
-        `chunks` has `count` elements. With several partitions, they shuffle their sets together.
+        `chunks` has `count` elements. The peer adds `added` elements of its own to what it returns.
+        With several partitions, they shuffle their sets together.
         """
         out, back = self.exchange.out, self.exchange.back
         whole = self.work.total(f"{out.label}: elements", count)
@@ -126,7 +129,7 @@ class ExchangeRun:
             send_header(self.channel, out, sorter.complete())
             for start, chunk in self._numbered(sorter):
                 send_chunk(self.channel, out, start, chunk)
-        coming = self._receive_count(back, whole)
+        coming = self._receive_count(back, whole + added)
         order = self.work.ascending_check()
         with self.work.storing(out) as writer:
             for chunk in self.work.executor.checked(self._received(back, coming)):
@@ -136,30 +139,60 @@ class ExchangeRun:
         return self.work.finish(out, writer.tally.facts)
 
     @high_priority()
-    def answer_shuffled(self, whole: int, exponent: Exponent) -> StoredSet:
+    def answer_shuffled(
+        self, whole: int, exponent: Exponent, added: Elements | None = None
+    ) -> StoredSet:
         """Receive a shuffled set of `whole` elements; raise, shuffle, send and store it.
 
-        With several partitions, we receive, send and store the elements in our range.
+        `added` elements are shuffled into the answer. With several partitions, we receive, send and
+        store the elements in our range.
         """
         out, back = self.exchange.out, self.exchange.back
         coming = self._receive_count(out, whole)
-        self.progress.expect(coming)
-        received, order, distinct = Tally(), self.work.ascending_check(), AscendingCheck()
-        with self.work.sorting(out.label, coming) as sorter:
-            for chunk, raised in self._received_and_raised(out, coming, exponent):
-                require_shuffled(out, order, chunk)
-                received.add(chunk)
-                sorter.add(raised)
-            self.work.journal.check_received(out, received.facts)
+        extra = 0 if added is None else len(added)
+        with self.work.sorting(out.label, coming + extra) as sorter:
+            self._receive_into(sorter, coming, exponent)
+            if added is not None:
+                sorter.add(added)
             send_header(self.channel, back, sorter.complete())
             with self.work.storing(out) as writer:
-                for start, chunk in self._numbered(sorter):
-                    if not distinct.accepts(chunk):
-                        # Distinct encodings of one element differ by a point of small order.
-                        raise ProtocolViolation(f"step {out.label}: the peer's elements collide")
+                for start, chunk in self._distinct(sorter):
                     writer.append(chunk)
                     send_chunk(self.channel, back, start, chunk)
         return self.work.finish(out, writer.tally.facts)
+
+    @high_priority()
+    def answer_planted(self, whole: int, exponent: Exponent, pairs: PlantedPairs) -> StoredSet:
+        """Answer as `answer_shuffled` does, after checking that all planted pairs are intact.
+
+        Raising the first element of a pair to `exponent` gives the second. Nothing is sent before
+        the check, so that a peer that fails it learns nothing.
+        """
+        if not pairs.count:
+            return self.answer_shuffled(whole, exponent)
+        out, back = self.exchange.out, self.exchange.back
+        coming = self._receive_count(out, whole)
+        intact = 0
+        with (
+            temporary_set(self.work.journal.storage, self.work.group.width) as received,
+            self.work.sorting(out.label, coming) as sorter,
+        ):
+            self._receive_into(sorter, coming, exponent, received)
+            count = sorter.complete()
+            raised = (chunk for _, chunk in self._distinct(sorter))
+            with self.work.storing(out) as writer:
+                for before, after in in_step(received.chunks(), raised, self.work.group.width):
+                    if len(after):
+                        writer.append(after)
+                        intact += intersection_size(before, after) if len(before) else 0
+        pairs.check(self.work.total("intact pairs", intact))
+        answer = self.work.stored(out, writer.tally.facts)
+        send_header(self.channel, back, count)
+        start = 0
+        for chunk in answer.chunks():
+            send_chunk(self.channel, back, start, chunk)
+            start += len(chunk)
+        return self.work.finish(out, answer.facts)
 
     def originate_in_order(
         self, elements: ReadableSet, before: Exponent, after: Exponent
@@ -231,6 +264,34 @@ class ExchangeRun:
 
         for raised in self._raised(remembered(), exponent, check=True):
             yield in_progress.popleft(), raised
+
+    def _receive_into(
+        self,
+        sorter: SetSorter,
+        count: int,
+        exponent: Exponent,
+        copy: TemporarySet | None = None,
+    ) -> None:
+        """Receive a shuffled set and add it to the sorter, raised; `copy` gets it as received."""
+        out, order, tally = self.exchange.out, self.work.ascending_check(), Tally()
+        self.progress.expect(count)
+        for chunk, raised in self._received_and_raised(out, count, exponent):
+            require_shuffled(out, order, chunk)
+            tally.add(chunk)
+            sorter.add(raised)
+            if copy is not None:
+                copy.append(chunk)
+        self.work.journal.check_received(out, tally.facts)
+
+    def _distinct(self, sorter: SetSorter) -> Iterator[tuple[int, Elements]]:
+        """Yield what `_numbered` yields, after checking that all elements are distinct."""
+        distinct = AscendingCheck()
+        for start, chunk in self._numbered(sorter):
+            if not distinct.accepts(chunk):
+                # Distinct encodings of one element differ by a point of small order.
+                step = self.exchange.out.label
+                raise ProtocolViolation(f"step {step}: the peer's elements collide")
+            yield start, chunk
 
     def _numbered(self, sorter: SetSorter) -> Iterator[tuple[int, Elements]]:
         """Yield the sorted set in chunks, each with the index of its first element."""

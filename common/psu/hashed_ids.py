@@ -1,9 +1,8 @@
-"""Hashes a party's IDs, and dummies if configured, to elements of the group."""
+"""Hashes a party's IDs and its padding to elements of the group; dummy IDs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import StepProgress
     from florist.common.psu.executor import Executor
+    from florist.common.psu.padded_set import PaddedIds
     from florist.common.storage.elements import Elements
-    from florist.common.storage.id_column import Ids
 
 #: IDs that are hashed between two progress reports.
 BATCH = 16_384
@@ -55,16 +54,12 @@ class DummyIds:
             yield self.rows(first, min(rows, self.count - first))
 
 
-def hashed_with_dummies(
-    executor: Executor, ids: Ids, dummies: DummyIds, progress: StepProgress
-) -> Iterator[Elements]:
-    """Yield one element per ID in row order, then one per dummy, in batches.
+def hashed_ids(executor: Executor, padded: PaddedIds, progress: StepProgress) -> Iterator[Elements]:
+    """Yield one element per ID in row order, then one per ID of the padding, in batches.
 
-    Dummies hide the size of the party's own set (section 3.3 of the paper), not that of the
-    intersection, because they match nothing. They go through every step as IDs do; afterwards their
-    UIDs belong to nobody.
+    Padding goes through every step as IDs do; afterwards its UIDs belong to nobody.
     """
-    progress.expect(len(ids) + dummies.count)
-    for elements in executor.hashed(chain(ids.batches(BATCH), dummies.batches(BATCH))):
+    progress.expect(len(padded))
+    for elements in executor.hashed(padded.batches(BATCH)):
         yield elements
         progress.advance(len(elements))

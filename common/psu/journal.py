@@ -18,7 +18,7 @@ from florist.common.psu.stored_sets import SetFacts, StoredSet
 if TYPE_CHECKING:
     from florist.common.storage.elements import Elements
     from florist.common.storage.files import Storage
-    from florist.common.transport.messages import Step
+    from florist.common.transport.messages import Step, UnionAnnouncement
 
 #: How often a union may start over after the peer has received something from us. Each time the
 #: peer learns sizes, and could have changed its set to learn more from them.
@@ -121,7 +121,7 @@ class Journal:
 
     # -- events ------------------------------------------------------------------------------------
 
-    def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None:
+    def begin(self, token: bytes, sealed: bytes, peer: UnionAnnouncement) -> None:
         """Start a new union; nothing of an earlier one is kept.
 
         Raises:
@@ -142,7 +142,7 @@ class Journal:
                     identity=self._identity,
                     token=token.hex(),
                     sealed=sealed.hex(),
-                    peer_size=peer_size,
+                    peer_size=peer.size,
                     starts=starts,
                 )
             )

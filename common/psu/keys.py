@@ -1,4 +1,4 @@
-"""The secrets of a party in one union: three exponents and the key of its dummy IDs."""
+"""The secrets of a party in one union: three exponents, and what determines its padding."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from florist.common.groups.group import Exponent, Group
+    from florist.common.privacy.count_noise import CountNoise
 
 #: Bytes of the key of the dummy IDs.
 DUMMY_KEY_BYTES = 32
@@ -35,6 +36,31 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class CountDraws:
+    """The random draws that hide the counts of one union; see docs/concepts/private-counts.md.
+
+    Drawn once per union: who sees the counts under several draws can average them.
+    """
+
+    #: `W`: the number of dummies that we add.
+    dummies: int
+    #: The indices of the `Z` IDs of our own pool that we add, in ascending order.
+    chosen: tuple[int, ...]
+
+    @classmethod
+    def fresh(cls, noise: CountNoise | None) -> Self:
+        """Draw from the operating system's randomness; without noise, nothing is added."""
+        if noise is None:
+            return cls(0, ())
+        pool = range(noise.pool_size)
+        chosen = secrets.SystemRandom().sample(pool, noise.draw())
+        return cls(noise.draw(), tuple(sorted(chosen)))
+
+    def __repr__(self) -> str:
+        return "CountDraws(…)"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class OwnSecrets:
     """The secrets that a party draws for one union; stored and shown as little as `Keys`."""
 
@@ -42,11 +68,13 @@ class OwnSecrets:
     #: Determines the dummy IDs (`hashed_ids.py`): the same in every attempt at one union, so that
     #: an element that changes does not tell the peer that it is a dummy.
     dummy_key: bytes
+    draws: CountDraws
 
     @classmethod
-    def fresh(cls, group: Group) -> Self:
+    def fresh(cls, group: Group, noise: CountNoise | None = None) -> Self:
         """Return random secrets."""
-        return cls(Keys.fresh(group), secrets.token_bytes(DUMMY_KEY_BYTES))
+        dummy_key = secrets.token_bytes(DUMMY_KEY_BYTES)
+        return cls(Keys.fresh(group), dummy_key, CountDraws.fresh(noise))
 
     def __repr__(self) -> str:
         return "OwnSecrets(…)"

@@ -65,7 +65,8 @@ def disk_needed(width: int, own: int, peer: int, limit: int, partitions: int = 1
     """Return the most bytes on disk for a union of sets of these sizes, of `width`-byte elements.
 
     Stored for resuming: our hashed IDs, their UIDs, both sets after the first round, and the union.
-    The result: our ranks. Temporarily: the sets being sorted within `limit` bytes of memory, and at
+    The result: our ranks. Temporarily: the union as it was received, to check planted pairs, the
+    sets being sorted within `limit` bytes of memory, and at
     the end our UIDs with their rows, and rows with ranks. The digests of our IDs, which are sorted
     before all this, need less.
 
@@ -84,6 +85,6 @@ def disk_needed(width: int, own: int, peer: int, limit: int, partitions: int = 1
     kept = width * ((own + own) + (own + peer) + union) + RANK_BYTES * own
     return kept + max(
         sorted_rows(width, own) + sorted_rows(width, peer),
-        sorted_rows(width, union),
+        width * union + sorted_rows(width, union),
         sorted_rows(width + ROW_BYTES, own) + sorted_rows(ROW_BYTES + RANK_BYTES, own),
     )

@@ -1,9 +1,9 @@
 """Keeps a union's secrets across a crash without ever writing them to disk in the clear.
 
-A party encrypts its exponents and the key of its dummy IDs under a random key and stores the
-ciphertext; the random key is only in the peer's memory. So neither the disk alone nor the peer
-alone reveals them. A party that restarts asks its peer, which is still running, for the key. If
-both have stopped, the secrets are lost, and the union starts over.
+A party encrypts its exponents, the key of its dummy IDs and its random draws under a random key and
+stores the ciphertext; the random key is only in the peer's memory. So neither the disk alone nor
+the peer alone reveals them. A party that restarts asks its peer, which is still running, for the
+key. If both have stopped, the secrets are lost, and the union starts over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from florist.common.groups.group import Exponent
-from florist.common.psu.keys import Keys, OwnSecrets
+from florist.common.psu.keys import CountDraws, Keys, OwnSecrets
 
 if TYPE_CHECKING:
     from florist.common.session.alignment_result import TableName
@@ -28,7 +28,7 @@ KEY_BYTES = 32
 _NONCE_BYTES = 12
 
 #: Authenticated with the token; secrets that were sealed in another format cannot be unsealed.
-_FORMAT = b"florist/sealed-keys/2"
+_FORMAT = b"florist/sealed-keys/3"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,7 +69,13 @@ def seal(own: OwnSecrets, key: bytes, token: bytes) -> bytes:
     """Return the secrets of the union `token`, encrypted under `key`."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     exponents = (own.keys.first, own.keys.second, own.keys.third)
-    text = json.dumps([*(f"{int(each):x}" for each in exponents), own.dummy_key.hex()])
+    parts = [
+        [f"{int(each):x}" for each in exponents],
+        own.dummy_key.hex(),
+        own.draws.dummies,
+        own.draws.chosen,
+    ]
+    text = json.dumps(parts)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, text.encode(), _FORMAT + token)
 
 
@@ -82,6 +88,6 @@ def unseal(sealed: bytes, key: bytes, token: bytes) -> OwnSecrets | None:
         plain = ChaCha20Poly1305(key).decrypt(nonce, text, _FORMAT + token)
     except InvalidTag:
         return None
-    *exponents, dummy_key = json.loads(plain)
+    exponents, dummy_key, dummies, chosen = json.loads(plain)
     keys = Keys(*(Exponent(int(each, 16)) for each in exponents))
-    return OwnSecrets(keys, bytes.fromhex(dummy_key))
+    return OwnSecrets(keys, bytes.fromhex(dummy_key), CountDraws(dummies, tuple(chosen)))

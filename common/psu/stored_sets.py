@@ -106,6 +106,33 @@ def writing_set(storage: Storage, name: str) -> Iterator[SetWriter]:
         yield SetWriter(file, Tally())
 
 
+class TemporarySet:
+    """A set in a temporary file: written in order, then read any number of times."""
+
+    def __init__(self, file: BinaryIO, width: int) -> None:
+        self._file = file
+        self._width = width
+        self._count = 0
+
+    def append(self, elements: Elements) -> None:
+        self._file.write(elements.data)
+        self._count += len(elements)
+
+    def chunks(self) -> Iterator[Elements]:
+        """Yield the elements in order; one reader at a time."""
+        rows = rows_per_chunk(self._width)
+        self._file.seek(0)
+        for start in range(0, self._count, rows):
+            yield read_rows(self._file, min(rows, self._count - start), self._width)
+
+
+@contextmanager
+def temporary_set(storage: Storage, width: int) -> Iterator[TemporarySet]:
+    """Return an empty set of elements of `width` bytes, which is deleted when the block ends."""
+    with storage.scratch() as file:
+        yield TemporarySet(file, width)
+
+
 class ArrivingSet:
     """A set that one thread writes while others read it, waiting for what is not written yet.
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import secrets
 from typing import TYPE_CHECKING, Protocol
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.psu.keys import OwnSecrets
 from florist.common.psu.sealed_keys import KEY_BYTES, UnionSecrets, new_sealing_key, seal, unseal
-from florist.common.transport.messages import Step, UnionOpening, UnionTerms
+from florist.common.session.nonces import check_commitment, commitment, fresh_nonce
+from florist.common.transport.messages import (
+    NonceReveal,
+    Step,
+    UnionAnnouncement,
+    UnionOpening,
+    UnionTerms,
+)
 
 if TYPE_CHECKING:
     from florist.common.groups.group import Group
+    from florist.common.psu.keys import OwnSecrets
     from florist.common.transport.channel import Channel
 
 log = logging.getLogger("florist.align")
 
-_NONCE_BYTES = 32
 _TOKEN_BYTES = 32
+_COMMITMENT_BYTES = 32
 
 #: An exchange is identified by its first step.
 _FIRST_STEPS = frozenset(
@@ -43,66 +49,89 @@ class UnionJournal(Protocol):
     def finished(self) -> list[int]: ...
 
     @property
-    def peer_size(self) -> int: ...
-
-    @property
     def sealed(self) -> bytes: ...
 
     def drop_damaged(self) -> bool: ...
 
-    def begin(self, token: bytes, sealed: bytes, peer_size: int) -> None: ...
+    def begin(self, token: bytes, sealed: bytes, peer: UnionAnnouncement) -> None: ...
+
+
+class OwnSet(Protocol):
+    """Our set in a union, as the handshake needs it: a `PaddedSet` of a stage."""
+
+    def draw_secrets(self, group: Group) -> OwnSecrets:
+        """Return fresh secrets for a new union."""
+        ...
+
+    def announce(self, token: bytes, own: OwnSecrets) -> UnionAnnouncement:
+        """Return what we announce about our set; called once, just before it is sent."""
+        ...
 
 
 def open_union(
-    channel: Channel, group: Group, journal: UnionJournal, earlier: UnionSecrets | None, size: int
+    channel: Channel,
+    group: Group,
+    journal: UnionJournal,
+    earlier: UnionSecrets | None,
+    own_set: OwnSet,
 ) -> tuple[UnionSecrets, frozenset[Step]]:
     """Agree with the peer on where to resume; return the secrets, and the exchanges both completed.
 
     If either party has lost its stored state or its secrets, both start over under fresh secrets:
-    old and new elements cannot be linked.
+    old and new elements cannot be linked. Both contribute to the token of a new union, by nonces
+    that they commit to before they see the peer's.
 
     Args:
         channel: the channel of this union's handshake.
         group: for fresh secrets.
         journal: what we have stored; afterwards it belongs to the agreed union.
         earlier: the secrets that an earlier attempt left in memory.
-        size: the size of our set, dummies included.
+        own_set: what we bring to the union.
     """
     token = journal.token if journal.token and journal.drop_damaged() else b""
     known = earlier if earlier and token and earlier.token == token else None
     ours = UnionOpening(
         token,
         tuple(journal.finished) if token else (),
-        size,
         known.peer_key if known else b"",
     )
     channel.send(ours)
     theirs = _checked(channel.receive(UnionOpening))
 
     own, own_key = (known.own, known.own_key) if known else (None, theirs.kept_key)
-    is_same = bool(token) and token == theirs.token and journal.peer_size == theirs.size
+    is_same = bool(token) and token == theirs.token
     if is_same and own is None:
         own = unseal(journal.sealed, own_key, token)
     resume = is_same and own is not None
-    terms = UnionTerms(
-        resume,
-        secrets.token_bytes(_NONCE_BYTES),
-        own_key if resume else new_sealing_key(),
-    )
+    nonce = fresh_nonce()
+    terms = UnionTerms(resume, commitment(nonce), own_key if resume else new_sealing_key())
     channel.send(terms)
-    their_terms = _checked_terms(
-        channel.receive(UnionTerms), may_resume=bool(token) and token == theirs.token
-    )
+    their_terms = _checked_terms(channel.receive(UnionTerms), may_resume=is_same)
 
     if resume and their_terms.resume:
         assert own is not None
         done = frozenset(map(Step, ours.finished)) & frozenset(map(Step, theirs.finished))
         log.info("resuming this union: %s of 5 exchanges are complete", len(done))
         return UnionSecrets(token, own, own_key, their_terms.sealing_key), done
-    token = _new_token(terms.nonce, their_terms.nonce)
-    own = OwnSecrets.fresh(group)
-    journal.begin(token, seal(own, terms.sealing_key, token), theirs.size)
+    token = _new_token(nonce, _their_nonce(channel, nonce, their_terms))
+    own = own_set.draw_secrets(group)
+    announced = own_set.announce(token, own)
+    channel.send(announced)
+    peer = channel.receive(UnionAnnouncement)
+    journal.begin(token, seal(own, terms.sealing_key, token), peer)
     return UnionSecrets(token, own, terms.sealing_key, their_terms.sealing_key), frozenset()
+
+
+def _their_nonce(channel: Channel, nonce: bytes, terms: UnionTerms) -> bytes:
+    """Exchange the nonces, after both parties have committed to theirs.
+
+    Raises:
+        ProtocolViolation: the peer's nonce is not the one that it committed to.
+    """
+    channel.send(NonceReveal(nonce))
+    theirs = channel.receive(NonceReveal).nonce
+    check_commitment(theirs, terms.commitment)
+    return theirs
 
 
 def _new_token(ours: bytes, theirs: bytes) -> bytes:
@@ -124,7 +153,7 @@ def _checked(opening: UnionOpening) -> UnionOpening:
 
 def _checked_terms(terms: UnionTerms, *, may_resume: bool) -> UnionTerms:
     if (
-        len(terms.nonce) != _NONCE_BYTES
+        len(terms.commitment) != _COMMITMENT_BYTES
         or len(terms.sealing_key) != KEY_BYTES
         or (terms.resume and not may_resume)
     ):

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from florist.common.psu.hashed_ids import DummyIds, hashed_with_dummies
+from florist.common.psu.hashed_ids import hashed_ids
 from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed, memory_for_sorting
+from florist.common.psu.padded_set import PaddedSet, noise_of
+from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_handshake import open_union
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.open_session import ConnectingRole
 from florist.common.storage.files import FolderStorage
+from florist.common.transport.messages import UnionAnnouncement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from florist.common.core.progress import Progress
     from florist.common.core.stage_timer import StageTimer
+    from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import OwnSecrets
-    from florist.common.psu.sealed_keys import SecretsInMemory
+    from florist.common.psu.padded_set import PaddedIds
+    from florist.common.psu.sealed_keys import SecretsInMemory, UnionSecrets
     from florist.common.psu.union_view import UnionView
     from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
@@ -64,11 +70,43 @@ class UnionTask:
     #: Where unions store their progress, to resume after an interruption.
     folder: Path
     secrets: SecretsInMemory
+    #: Called once per new union with the size of our padded set, just before we announce it.
+    before_announcing: Callable[[int], None] = lambda _size: None
+
+    def padded_ids(self, union: UnionSecrets) -> PaddedIds:
+        """Return our set in a union that is open, padding included."""
+        return self._padded_set.ids(union.token, union.own)
+
+    def planted_pairs(self, union: UnionSecrets) -> PlantedPairs:
+        """Return the pairs that the passive party plants in a union that is open."""
+        return PlantedPairs.of(union.own, self.config.agreement.union.planted_pairs)
+
+    def with_noise(self, view: UnionView) -> UnionView:
+        """Return the view with what is public about the noise of its sizes."""
+        if (noise := self._padded_set.noise) is None:
+            return view
+        # Both parties have drawn from the same distribution.
+        deviation = math.sqrt(2) * noise.deviation
+        return replace(
+            view, sizes=replace(view.sizes, pool=noise.pool_size, shared_deviation=deviation)
+        )
+
+    # -- as the handshake needs it -----------------------------------------------------------------
+
+    def draw_secrets(self, group: Group) -> OwnSecrets:
+        """Return fresh secrets for a new union."""
+        return self._padded_set.draw_secrets(group)
+
+    def announce(self, token: bytes, own: OwnSecrets) -> UnionAnnouncement:
+        """Return what we announce about our set."""
+        size = len(self._padded_set.ids(token, own))
+        self.before_announcing(size)
+        return UnionAnnouncement(size)
 
     @property
-    def size(self) -> int:
-        """The size of our set, dummies included."""
-        return len(self.ids) + self.config.alignment.dummies
+    def _padded_set(self) -> PaddedSet:
+        noise = noise_of(self.config.agreement.union.privacy)
+        return PaddedSet(self.ids, self.role.name, self.config.alignment.dummies, noise)
 
 
 class UnionRunner(Protocol):
@@ -116,28 +154,34 @@ class LocalUnionRunner:
         return self.executor.name
 
     def run(self, task: UnionTask) -> UnionView:
-        work, own = self._open(task)
+        work, ids = self._open(task)
         if work.journal.ids is None:
             with task.progress.step(f"hashing our IDs ({task.table})") as step:
-                dummies = DummyIds(own.dummy_key, task.config.alignment.dummies)
-                work.store_ids(hashed_with_dummies(self.executor, task.ids, dummies, step))
+                work.store_ids(hashed_ids(self.executor, ids, step))
         task.timer.end("hash")
         view = task.role.run_psu(task.session, work, task.progress, task.table)
         task.timer.end("union")
-        return view
+        return task.with_noise(view)
 
-    def _open(self, task: UnionTask) -> tuple[UnionWork, OwnSecrets]:
-        """Agree with the peer on where to resume or start over."""
+    def _open(self, task: UnionTask) -> tuple[UnionWork, PaddedIds]:
+        """Agree with the peer on where to resume or start over; return our set too."""
         table, group, secrets = task.table, self.executor.group, task.secrets.by_table
         storage = FolderStorage(task.folder / table)
         journal = Journal(storage, group.width, task.identity)
         channel = task.session.channel(f"{table}.psu.opening")
-        secrets[table], done = open_union(channel, group, journal, secrets.get(table), task.size)
-        limit = task.config.alignment.memory_bytes
-        storage.require_space(disk_needed(group.width, task.size, journal.peer_size, limit))
-        memory = memory_for_sorting(limit, self.executor.memory)
-        own = secrets[table].own
-        return UnionWork(self.executor, own.keys, journal, done, memory), own
+        union, done = open_union(channel, group, journal, secrets.get(table), task)
+        secrets[table] = union
+        ids, limit = task.padded_ids(union), task.config.alignment.memory_bytes
+        storage.require_space(disk_needed(group.width, len(ids), journal.peer_size, limit))
+        work = UnionWork(
+            self.executor,
+            union.keys,
+            journal,
+            done,
+            memory_for_sorting(limit, self.executor.memory),
+            planted=task.planted_pairs(union),
+        )
+        return work, ids
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
         """Do nothing: everything is stored on this machine."""

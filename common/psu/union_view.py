@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ProtocolViolation
 from florist.common.psu.ranks import find_ranks
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.transport.messages import UnionDigest
 
 if TYPE_CHECKING:
@@ -19,20 +20,6 @@ if TYPE_CHECKING:
     from florist.common.transport.channel import Channel
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The sizes that both parties learn; they include dummies."""
-
-    own: int
-    peer: int
-    union: int
-
-    @property
-    def shared(self) -> int:
-        """`|I_a ∩ I_p|`, which the protocol reveals by design."""
-        return self.own + self.peer - self.union
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionView:
     """The output of Algorithm 1 for one party.
@@ -42,7 +29,7 @@ class UnionView:
 
     ranks: StoredRanks
     digest: bytes
-    sizes: Sizes
+    sizes: UnionSizes
 
     @property
     def rank_of_own(self) -> npt.NDArray[np.int64]:
@@ -77,5 +64,6 @@ def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Union
         ProtocolViolation: a UID is not in the union, or two are equal.
     """
     own = work.total("own size", len(own_uids))
-    sizes = Sizes(own, work.peer_size, work.total("size of the union", len(universe)))
+    union = work.total("size of the union", len(universe))
+    sizes = UnionSizes(own, work.peer_size, union, work.planted.elements)
     return UnionView(find_ranks(work, universe, own_uids), universe.facts.sha256, sizes)

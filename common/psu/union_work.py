@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from florist.common.psu.journal import IDS, set_name
 from florist.common.psu.partitions import SINGLE, share, value_cuts
+from florist.common.psu.planted_pairs import NO_PAIRS
 from florist.common.psu.shared_sorting import sorting_together
 from florist.common.psu.sorted_streams import AscendingCheck
 from florist.common.psu.stored_sets import SetFacts, StoredSet, writing_set
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from florist.common.groups.group import Group
+    from florist.common.groups.group import Exponent, Group
     from florist.common.psu.executor import Executor
     from florist.common.psu.journal import Journal
     from florist.common.psu.keys import Keys
     from florist.common.psu.partitions import Cuts, Partitions
+    from florist.common.psu.planted_pairs import PlantedPairs
     from florist.common.psu.shared_sorting import SetSorter
     from florist.common.psu.stored_sets import ArrivingSet, ReadableSet, SetWriter
     from florist.common.storage.elements import Elements
@@ -44,6 +46,8 @@ class UnionWork:
     partitions: Partitions = SINGLE
     #: Our hashed IDs, if they are not completely stored yet.
     arriving: ArrivingSet | None = None
+    #: The pairs that the passive party adds in step 4.
+    planted: PlantedPairs = NO_PAIRS
 
     @property
     def group(self) -> Group:
@@ -65,6 +69,12 @@ class UnionWork:
     def peer_share(self) -> int:
         """How many of the peer's elements in row order our partition receives."""
         return share(self.peer_size, self.partitions.number, self.partitions.count)
+
+    def planted_elements(self, first: Exponent, relation: Exponent) -> Elements | None:
+        """Return the elements that the passive party plants; the first partition adds all."""
+        if not self.planted.count or self.partitions.number:
+            return None
+        return self.planted.make(self.group, first, relation)
 
     def total(self, label: str, number: int) -> int:
         """Return the sum of `number` over all partitions; use each label once."""
@@ -108,4 +118,8 @@ class UnionWork:
     def finish(self, step: Step, facts: SetFacts) -> StoredSet:
         """Record that the exchange starting with `step` is finished; return its stored set."""
         self.journal.finish(step, facts)
+        return self.stored(step, facts)
+
+    def stored(self, step: Step, facts: SetFacts) -> StoredSet:
+        """Return the set that `storing` has written."""
         return StoredSet(self.journal.storage, set_name(step), self.group.width, facts)

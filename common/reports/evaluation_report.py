@@ -17,6 +17,7 @@ from florist.common.reports.html import (
 )
 from florist.common.reports.plots import COLOUR, svg_plot
 from florist.common.training.history import MIN_BIN_ROWS
+from florist.common.reports.size_statements import guarantee, known_sizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
     from florist.common.reports.html import Html
+    from florist.common.session.union_sizes import UnionSizes
 
 #: Increased when an older reader would misread the JSON.
 FORMAT = 1
@@ -42,12 +44,12 @@ class EvaluationReport:
     #: Identifies the training run.
     run: str
     agreement: dict[str, Any]
-    #: Rows of our own table; the sizes below include dummies.
+    #: Rows of our own table.
     table_rows: int
-    own_size: int
-    peer_size: int
-    union_size: int
-    shared_size: int
+    #: Sizes of the padded sets.
+    sizes: UnionSizes
+    #: `epsilon` and `delta` of the guarantee for the sizes; None if they are exact.
+    privacy: dict[str, float] | None
     #: None if the agreement keeps it from us. Only the active party has a curve.
     found: Evaluation | None
     #: Whether predictions use the active party's own features; only that party knows.
@@ -73,11 +75,13 @@ class EvaluationReport:
             "agreement": self.agreement,
             "sizes": {
                 "table": self.table_rows,
-                "own": self.own_size,
-                "peer": self.peer_size,
-                "union": self.union_size,
-                "shared": self.shared_size,
+                "own": self.sizes.own,
+                "peer": self.sizes.peer,
+                "union": self.sizes.union,
+                "shared_estimate": self.sizes.shared_estimate,
+                "shared_deviation": self.sizes.shared_deviation,
             },
+            "privacy": self.privacy,
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "warning": self.warning,
@@ -220,13 +224,12 @@ def _learned(report: EvaluationReport) -> Html:
     learned = (
         "the estimates" if report.agreement["passive_learns"] == "figures" else "that it ended"
     )
-    sizes = (
-        f"Both know the sizes of the two sets, {report.own_size:,} and {report.peer_size:,}, and "
-        f"of their union, {report.union_size:,}, and thus how many people are in both: "
-        f"{report.shared_size:,}. Dummies count as people."
-    )
+    own, peer = report.sizes.own, report.sizes.peer
+    if report.role == "passive":
+        own, peer = peer, own
     return markup(
-        tag("p", sizes),
+        tag("p", known_sizes({active: own, passive: peer}, report.sizes)),
+        tag("p", guarantee(report.privacy)),
         tag(
             "p",
             f"{active} also saw an embedding for each UID of the union, made from real features or "

@@ -25,6 +25,7 @@ from florist.common.reports.html import (
 )
 from florist.common.reports.plots import svg_plot
 from florist.common.reports.shown_values import byte_count, dotted_facts, duration, number
+from florist.common.reports.size_statements import guarantee, known_sizes
 from florist.common.reports.training_plots import (
     bar_chart,
     draw_calibration,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from florist.common.audit.findings import AuditRecord
     from florist.common.core.roles import RoleName
+    from florist.common.session.union_sizes import UnionSizes
     from florist.common.training.history import CalibrationPoints, History
 
 
@@ -62,10 +64,10 @@ class TrainingReport:
     finished_at: str
     agreement: dict[str, Any]
     #: As both learned from the alignment; dummies included.
-    union_size: int
-    own_size: int
-    peer_size: int
-    shared_size: int
+    #: Sizes of the padded sets.
+    sizes: UnionSizes
+    #: `epsilon` and `delta` of the guarantee for the sizes; None if they are exact.
+    privacy: dict[str, float] | None
     history: History
     #: The finished model on the test table, such as `auc`, `ace`, `log_loss`.
     metrics: dict[str, float]
@@ -123,7 +125,7 @@ def _headline(report: TrainingReport) -> Html:
     ]
     if not cards and history.epochs:
         cards.append(card("loss", number(history.epochs[-1].loss), "mean of the last epoch"))
-    cards.append(card("IDs in the union", number(report.union_size), "of both parties"))
+    cards.append(card("IDs in the union", number(report.sizes.union), "padding included"))
     if seconds := _seconds(history):
         cards.append(card("time", duration(seconds), f"{history.rows / seconds:,.0f} rows/s"))
     traffic = report.bytes_sent + report.bytes_received
@@ -261,26 +263,27 @@ def _traffic(report: TrainingReport) -> Html:
 
 def _learned(report: TrainingReport) -> Html:
     active, passive = report.party, report.peer
-    active_size, passive_size = report.own_size, report.peer_size
+    sizes = report.sizes
+    own, peer = (sizes.own, sizes.own_people_estimate), (sizes.peer, sizes.peer_people_estimate)
     if report.role == "passive":
         active, passive = passive, active
-        active_size, passive_size = passive_size, active_size
-    shared, union = report.shared_size, report.union_size
+        own, peer = peer, own
+    shared = max(sizes.shared_estimate, 0)
     parts = {
-        "only active": active_size - shared,
+        "only active": max(own[1] - shared, 0),
         "both": shared,
-        "only passive": passive_size - shared,
+        "only passive": max(peer[1] - shared, 0),
     }
     bars = bar_chart(
         "set-sizes",
-        f"IDs in the union, of {active} (active) and {passive} (passive).",
+        f"{'People' if sizes.is_exact else 'Estimated people'} in the union, of {active} (active) "
+        f"and {passive} (passive).",
         parts,
         [number(part) for part in parts.values()],
     )
-    known = tag(
-        "p",
-        f"Both know four sizes: {active_size:,} IDs of {active}, {passive_size:,} of {passive}, "
-        f"{union:,} in the union, and thus {shared:,} in both. Dummies count as IDs.",
+    known = markup(
+        tag("p", known_sizes({active: own[0], passive: peer[0]}, sizes)),
+        tag("p", guarantee(report.privacy)),
     )
     sides = (
         _side(
@@ -301,8 +304,8 @@ def _learned(report: TrainingReport) -> Html:
         "p",
         "Embeddings and gradients depend on the data, so a curious peer may infer something from "
         "them, the more so the more often it sees the same UID: here "
-        f"{report.history.rows / max(union, 1):.3g} times. The self-audit measures how well the "
-        "attacks that it includes succeed.",
+        f"{report.history.rows / max(sizes.union, 1):.3g} times. The self-audit measures how well "
+        "the attacks that it includes succeed.",
     )
     return markup(tag("div", bars, known, class_="grid"), tag("div", *sides, class_="grid"), limits)
 

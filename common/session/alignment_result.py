@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.session.union_sizes import UnionSizes  # noqa: TC001 - read by pydantic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 TableName = Literal["train", "test", "evaluation"]
 
 #: Increased when the files change so that an older release would misread them.
-FORMAT = 2
+FORMAT = 3
 
 _SUMMARY_FILE = "alignment.json"
 _RANKS_FILE = "ranks.parquet"
@@ -40,7 +41,7 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class AlignmentSummary:
-    """Facts about an alignment. If dummies were used, sizes are those of the padded sets."""
+    """Facts about an alignment. Sizes are those of the padded sets."""
 
     format: int
     release: str
@@ -54,18 +55,28 @@ class AlignmentSummary:
     rows: int
     #: A digest of the IDs of the party's own table, in order.
     table_fingerprint: str
+    #: The number of dummies that the party has configured.
     own_dummies: int
-    own_size: int
-    peer_size: int
-    union_size: int
-    shared_size: int
+    sizes: UnionSizes
     union_sha256: str
     seconds: dict[str, float]
     bytes_sent: int
     bytes_received: int
 
+    @property
+    def union_size(self) -> int:
+        """The number of UIDs in the union."""
+        return self.sizes.union
+
+    @property
+    def privacy(self) -> dict[str, float] | None:
+        """`epsilon` and `delta` of the guarantee for the sizes; None if they are exact."""
+        found: dict[str, float] | None = self.agreement["union"]["privacy"]
+        return found
+
 
 _SUMMARY = TypeAdapter(AlignmentSummary)
+_PRIVACY = TypeAdapter(dict[str, float] | None)
 
 
 #: Ranks in row order: one array, or a function that reads them in parts, any number of times.
@@ -160,6 +171,7 @@ def _summary(facts: Any, folder: Path) -> AlignmentSummary:  # noqa: ANN401 - JS
         )
     summary = _SUMMARY.validate_python(facts)
     bytes.fromhex(summary.union_sha256)
+    _PRIVACY.validate_python(summary.privacy)
     return summary
 
 

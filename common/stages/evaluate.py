@@ -23,10 +23,13 @@ from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
 from florist.common.evaluation.evaluation_journal import EvaluationJournal
 from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
-from florist.common.psu.union_view import Sizes
 from florist.common.reports.evaluation_report import EvaluationReport, render
 from florist.common.stages.evaluation_table import read_evaluation_table, table_settings
-from florist.common.stages.evaluation_union import UnionAgreement, check_kept_union
+from florist.common.stages.evaluation_union import (
+    PeopleAnnouncement,
+    UnionAgreement,
+    check_kept_union,
+)
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
 from florist.common.stages.stage_evidence import model_facts, union_facts
@@ -56,8 +59,7 @@ class EvaluateInputs:
 
     bundle: Bundle
     table: EvaluationTable
-    #: The number of people that we announce; see `Role.people_to_announce`.
-    people: int
+    announcement: PeopleAnnouncement
     group: Group
 
 
@@ -75,10 +77,11 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
         check_strategy(bundle.agreement.training)
         table = read_evaluation_table(config, settings, bundle)
         check_kept_union(self.runs, table, config.agreement.evaluation)
-        people = self.role.people_to_announce(config, len(table))
+        announcement = PeopleAnnouncement(self.role, config, len(table))
+        announcement.check()
         compute = config.compute
         with closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group:
-            yield EvaluateInputs(bundle, table, people, group)
+            yield EvaluateInputs(bundle, table, announcement, group)
 
     def work(self, inputs: EvaluateInputs, session: Session) -> EvaluationReport:
         compare_bundles(session, inputs.bundle)
@@ -92,7 +95,7 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             channel,
             self.progress,
             inputs.table,
-            inputs.people,
+            inputs.announcement,
         ).common_union()
         progress = CountedProgress(self.progress, session.count_work)
         with (
@@ -112,10 +115,8 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             run=bundle.run.hex(),
             agreement=config.agreement.evaluation.model_dump(mode="json"),
             table_rows=summary.rows,
-            own_size=summary.own_size,
-            peer_size=summary.peer_size,
-            union_size=summary.union_size,
-            shared_size=summary.shared_size,
+            sizes=summary.sizes,
+            privacy=summary.privacy,
             found=found,
             own_features=isinstance(bundle, ActiveBundle) and bundle.has_features,
             bytes_sent=session.traffic.sent,
@@ -187,7 +188,7 @@ def _parts(
     return EvaluationData(
         agreement=config.agreement.evaluation,
         membership=Membership(row_of_rank),
-        sizes=Sizes(summary.own_size, summary.peer_size, summary.union_size),
+        sizes=summary.sizes,
         kept_out=np.flatnonzero(ranks < 0),
         features=table.features,
         labels=table.labels,

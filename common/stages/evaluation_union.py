@@ -6,7 +6,7 @@ The union is kept: a model that is evaluated again sees the same people with the
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from florist.common.core.stage_timer import StageTimer
 from florist.common.data.id_check import fingerprint
 from florist.common.evaluation.reserved_rows import random_rows
 from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.padded_set import noise_of
 from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.psu.union_runner import LocalUnionRunner
 from florist.common.session.alignment_result import Alignment, EvaluationUnion
@@ -25,8 +26,11 @@ from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.transport.messages import EvaluationOpening
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from florist.common.core.progress import Progress
     from florist.common.groups.group import Group
+    from florist.common.privacy.count_noise import CountNoise
     from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
     from florist.common.settings.agreement import EvaluationAgreement
@@ -72,6 +76,41 @@ def _start_over(runs: RunDirectory) -> str:
     )
 
 
+@dataclass(slots=True)
+class PeopleAnnouncement:
+    """The number of UIDs that we announce before a union without repeats.
+
+    It hides the size of our table as the union's sizes do, by noise that is drawn once.
+    """
+
+    role: Role
+    config: PartyConfig
+    #: The size of our table.
+    rows: int
+    #: Called once with the number, just before we announce it.
+    before_announcing: Callable[[int], None] = lambda _number: None
+    _people: int | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        """Raise ConfigurationError if the table is too small, whatever the noise."""
+        if self.config.agreement.evaluation.stand_ins == "once":
+            noise = self._noise
+            most = 0 if noise is None else noise.pool_size
+            self.role.people_to_announce(self.config, self.rows, most)
+
+    def people(self) -> int:
+        """Return the number to announce, which is the same each time."""
+        if self._people is None:
+            draw = 0 if self._noise is None else self._noise.draw()
+            self._people = self.role.people_to_announce(self.config, self.rows, draw)
+            self.before_announcing(self._people)
+        return self._people
+
+    @property
+    def _noise(self) -> CountNoise | None:
+        return noise_of(self.config.agreement.union.privacy)
+
+
 @dataclass(frozen=True, slots=True)
 class UnionAgreement:
     """Finds the union that both parties hold, or makes one, in one session."""
@@ -84,8 +123,7 @@ class UnionAgreement:
     channel: Channel
     progress: Progress
     table: EvaluationTable
-    #: The number of people that we announce; see `Role.people_to_announce`.
-    people: int
+    announcement: PeopleAnnouncement
 
     def common_union(self) -> EvaluationUnion:
         """Return the union that both hold, or a new one if none has been used yet.
@@ -98,7 +136,7 @@ class UnionAgreement:
         ours = self._opening(kept)
         theirs = self._exchange(ours, kept)
         if kept is None or theirs.union_sha256 != ours.union_sha256:
-            kept = self._align(self._rows_in_union(ours, theirs))
+            kept = self._align(self._rows_in_union(ours))
             self.runs.save_evaluation_union(kept)
             # Each learns that the other has saved it before anything is sent about its people.
             self._exchange(self._opening(kept), kept)
@@ -106,7 +144,7 @@ class UnionAgreement:
 
     def _opening(self, kept: EvaluationUnion | None) -> EvaluationOpening:
         digest = bytes.fromhex(kept.alignment.summary.union_sha256) if kept else b""
-        return EvaluationOpening(digest, self.people, self.runs.has_started_evaluation)
+        return EvaluationOpening(digest, 0, self.runs.has_started_evaluation)
 
     def _exchange(self, ours: EvaluationOpening, kept: EvaluationUnion | None) -> EvaluationOpening:
         """Compare unions. Different ones are acceptable as long as neither has been used.
@@ -129,11 +167,13 @@ class UnionAgreement:
 
         return mutual_check(self.channel, ours, check)
 
-    def _rows_in_union(self, ours: EvaluationOpening, theirs: EvaluationOpening) -> int:
+    def _rows_in_union(self, opening: EvaluationOpening) -> int:
         """Return how many of our people to put into the union; the others are kept out."""
         rows = len(self.table)
         if self.config.agreement.evaluation.stand_ins == "repeated":
             return rows
+        ours = replace(opening, people=self.announcement.people())
+        theirs = mutual_check(self.channel, ours, lambda _: None)
         return self.role.rows_for_union(self.config, rows, ours.people, theirs.people)
 
     def _align(self, count: int) -> EvaluationUnion:
@@ -169,7 +209,7 @@ class UnionAgreement:
 
 def _check_shared(alignment: Alignment) -> None:
     """Refuse a union of disjoint sets; both parties know the sizes, so both raise."""
-    if not alignment.summary.shared_size:
+    if alignment.summary.sizes.shared_estimate <= 0:
         raise ConfigurationError(
             "data.evaluation: the parties' evaluation tables have nobody in common, so no "
             "prediction is based on real features and an estimate is impossible"

@@ -100,11 +100,12 @@ class Role(ABC):
     # --- evaluation ---
 
     @abstractmethod
-    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
-        """Return the number of people that this party announces before the evaluation union.
+    def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
+        """Return the number of UIDs that this party announces before an evaluation without repeats.
 
-        For the active party it is the number that it would like to have scored; for the passive
-        party the number that it can provide stand-ins for. `rows` is the size of its table.
+        For the active party it is the number that it would like to have scored, padding included;
+        for the passive party the number that it can provide stand-ins for. `rows` is the size of
+        its table, and `noise` a random draw that hides it.
 
         Raises:
             ConfigurationError: the table is too small.
@@ -183,8 +184,8 @@ class ForwardingRole(Role):
     def on_run_start(self, run: Run, audit: AuditRecord | None) -> None:
         self._inner.on_run_start(run, audit)
 
-    def people_to_announce(self, config: PartyConfig, rows: int) -> int:
-        return self._inner.people_to_announce(config, rows)
+    def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
+        return self._inner.people_to_announce(config, rows, noise)
 
     def rows_for_union(self, config: PartyConfig, rows: int, ours: int, theirs: int) -> int:
         return self._inner.rows_for_union(config, rows, ours, theirs)

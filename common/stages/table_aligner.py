@@ -16,6 +16,7 @@ from florist.common.session.alignment_result import FORMAT, Alignment, Alignment
 from florist.common.transport.messages import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from florist.common.core.progress import Progress
@@ -43,9 +44,12 @@ class TableAligner:
     #: Where unions keep their finished exchanges, to resume from after a loss of connection.
     folder: Path
     secrets: SecretsInMemory
+    #: Called for each new union with its table and the size of our padded set, just before we
+    #: announce it.
+    before_announcing: Callable[[TableName, int], None] = lambda _table, _size: None
 
     def align(self, table: TableName, ids: Ids, fingerprint: str) -> Alignment:
-        """Align our IDs, padded with the configured number of dummies, with the peer's.
+        """Align our IDs, padded as agreed and configured, with the peer's.
 
         The ranks are stored in `folder`; read them before it is deleted.
         """
@@ -61,6 +65,7 @@ class TableAligner:
                 identity=self._identity(table, fingerprint),
                 folder=self.folder,
                 secrets=self.secrets,
+                before_announcing=partial(self.before_announcing, table),
             )
         )
         summary = self._summary(len(ids), fingerprint, view)
@@ -95,10 +100,7 @@ class TableAligner:
             rows=rows,
             table_fingerprint=fingerprint,
             own_dummies=config.alignment.dummies,
-            own_size=view.sizes.own,
-            peer_size=view.sizes.peer,
-            union_size=view.sizes.union,
-            shared_size=view.sizes.shared,
+            sizes=view.sizes,
             union_sha256=view.digest.hex(),
             seconds=dict(self.timer.seconds),
             bytes_sent=traffic.all_sent,

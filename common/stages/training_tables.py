@@ -12,7 +12,6 @@ import pyarrow as pa
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.feature_store import FeatureStore
 from florist.common.data.scan_table import scan_table
-from florist.common.psu.union_view import Sizes
 from florist.common.storage.files import FolderStorage
 from florist.common.synthetic.membership import Membership
 from florist.common.training.devices import enable_determinism, pick_device, set_threads
@@ -98,7 +97,7 @@ def _train_table(
         with_labels=role.has_labels,
     )
     _check_same_table(alignment, scan.fingerprint, "train")
-    if not alignment.summary.shared_size:
+    if alignment.summary.sizes.shared_estimate <= 0:
         raise ConfigurationError(
             "data.train: the parties have nobody in common, so that no features match any labels "
             "and there is nothing to learn"
@@ -151,7 +150,7 @@ def _table_parts(
     summary = alignment.summary
     return TrainingTable(
         Membership.of(alignment.rank_of_row, summary.union_size),
-        Sizes(summary.own_size, summary.peer_size, summary.union_size),
+        summary.sizes,
         store.add(scan) if _has_features(scan.preprocessing) else None,
         labels.classes if labels else None,
     )
@@ -170,12 +169,17 @@ def _check_same_table(alignment: Alignment, fingerprint: str, table: TableName) 
 
 
 def _check_all_shared(alignment: Alignment) -> None:
-    summary = alignment.summary
-    if not summary.rows == summary.peer_size == summary.union_size:
+    """Check that the test tables can contain the same people, as far as private counts show."""
+    rows, sizes = alignment.summary.rows, alignment.summary.sizes
+    # Each party's random draws are at most `pool`, with half of it as the mean.
+    may_share_all = abs(sizes.shared_estimate - rows) <= sizes.pool
+    may_be_as_many = 0 <= sizes.peer - sizes.pool - rows <= 2 * sizes.pool
+    if alignment.summary.own_dummies or not (may_share_all and may_be_as_many):
+        about = "" if sizes.is_exact else "about "
         raise ConfigurationError(
             "data.test: the two test tables must contain the same people, without dummies; here "
-            f"{summary.rows:,} and {summary.peer_size:,} people make a union of "
-            f"{summary.union_size:,}"
+            f"{rows:,} and {about}{sizes.peer_people_estimate:,} people have {about}"
+            f"{max(sizes.shared_estimate, 0):,} in common"
         )
 
 

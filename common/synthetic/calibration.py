@@ -20,7 +20,7 @@ from florist.common.synthetic.label_strategies import constant_label
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from florist.common.psu.union_view import Sizes
+    from florist.common.session.union_sizes import UnionSizes
     from florist.common.settings.agreement import CalibrationTime
     from florist.common.synthetic.label_strategies import Expectation
 
@@ -91,10 +91,10 @@ def _of_output(offsets: Tensor, output: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The number of UIDs of each kind; dummies are counted only in the union.
+    """The number of UIDs of each kind; padding is counted only in the union.
 
     `active` and `passive` are the UIDs with a real label and with real features, `shared` those
-    with both.
+    with both. The last two are estimates.
     """
 
     union: int
@@ -110,12 +110,15 @@ class Counts:
             raise ValueError(f"impossible counts: {self}")
 
     @classmethod
-    def of_active(cls, sizes: Sizes, own_dummies: int = 0, peer_dummies: int = 0) -> Self:
-        """Compute the counts from the sizes that the active party knows; a dummy is never shared.
+    def of_active(cls, sizes: UnionSizes, rows: int) -> Self:
+        """Compute the counts from the public estimates and the active party's number of rows.
 
-        The number of the peer's dummies may be unknown. It matters only with `real_features_only`.
+        Dummies that the peer has configured count as its people. That matters only with
+        `real_features_only`.
         """
-        return cls(sizes.union, sizes.own - own_dummies, sizes.peer - peer_dummies, sizes.shared)
+        passive = max(sizes.peer_people_estimate, 0)
+        shared = min(max(sizes.shared_estimate, 0), rows, passive)
+        return cls(sizes.union, rows, passive, shared)
 
 
 def mixture(

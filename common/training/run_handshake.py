@@ -15,12 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError, FloristError
-from florist.common.training.schedule import (
-    check_commitment,
-    commitment,
-    fresh_nonce,
-    joint_seed,
-)
+from florist.common.session.nonces import check_commitment, commitment, fresh_nonce
+from florist.common.training.schedule import joint_seed
 from florist.common.transport.messages import NonceReveal, TrainingOpening
 
 if TYPE_CHECKING:

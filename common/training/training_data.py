@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from florist.common.data.features import Features
-    from florist.common.psu.union_view import Sizes
+    from florist.common.session.union_sizes import UnionSizes
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.synthetic.membership import Membership
 
@@ -21,8 +21,8 @@ class TrainingTable:
     """One table of the party: features and labels by row, and the row of each UID."""
 
     membership: Membership
-    #: Sizes of the padded ID sets and of the union.
-    sizes: Sizes
+    #: UnionSizes of the padded ID sets and of the union.
+    sizes: UnionSizes
     #: None for an active party without features.
     features: Features | None
     #: Class of each row; at the active party only.

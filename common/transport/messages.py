@@ -86,13 +86,12 @@ class Goodbye(Control):
 
 @dataclass(frozen=True, slots=True)
 class UnionOpening:
-    """The state of the sender's interrupted union, if any, and the size of its own set."""
+    """The state of the sender's interrupted union, if any."""
 
     #: Identifies the interrupted union; empty if there is none.
     token: bytes
     #: The first step of each exchange that the sender has completed.
     finished: tuple[int, ...]
-    size: int
     #: The key of the receiver's sealed secrets; empty if the sender does not have it.
     kept_key: bytes = field(repr=False)
 
@@ -102,10 +101,18 @@ class UnionTerms:
     """Whether the sender can resume that union; the parties resume only if both can."""
 
     resume: bool
-    #: The sender's contribution to the token of a new union.
-    nonce: bytes
+    #: The sender's commitment to its contribution to the token of a new union.
+    commitment: bytes
     #: The key of the sender's sealed secrets, which the receiver keeps in memory.
     sealing_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UnionAnnouncement:
+    """What the sender says about its set at the start of a new union."""
+
+    #: The size of its set, padding included.
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,7 @@ class TrainingOpening:
 
 @dataclass(frozen=True, slots=True)
 class NonceReveal:
-    """Opens the commitment of `TrainingOpening`."""
+    """Opens the commitment of `TrainingOpening` or `UnionTerms`."""
 
     nonce: bytes
 
@@ -330,6 +337,7 @@ Message = (
     | Goodbye
     | UnionOpening
     | UnionTerms
+    | UnionAnnouncement
     | UnionBranches
     | SetHeader
     | SetChunk

@@ -52,8 +52,9 @@ def test_a_trial_from_start_to_results(
     summaries = [trial.runs(role).load_alignment().summary for role in ROLES]
     _, who = sample.data()
     for summary, rows in zip(summaries, (who.active, who.passive), strict=True):
-        assert summary.own_size == len(rows)
-        assert summary.union_size == len({*who.active.tolist(), *who.passive.tolist()})
+        assert summary.rows == len(rows)
+        people = len({*who.active.tolist(), *who.passive.tolist()})
+        assert summary.union_size >= people
     assert summaries[0].union_sha256 == summaries[1].union_sha256
     for role in ROLES:
         runs = trial.runs(role)

@@ -139,14 +139,14 @@ def test_with_dummies_and_a_test_table(make_pair: Callable[..., Pair], tmp_path:
             ids[role] = [identifier for batch in found.batches(99) for identifier in batch]
             ranks[role] = dict(zip(ids[role], alignment.rank_of_row.tolist(), strict=True))
             sizes[role] = alignment.summary
-            assert alignment.summary.own_size == len(ids[role]) + 130
+            assert 130 <= alignment.summary.sizes.own - len(ids[role]) - 40 <= 130 + 80
         both = set(ids["active"]) & set(ids["passive"])
         everyone = {**ranks["active"], **ranks["passive"]}
         assert both
         assert all(ranks["active"][each] == ranks["passive"][each] for each in both)
         assert len(set(everyone.values())) == len(everyone)
-        assert sizes["active"].shared_size == len(both)
-        assert sizes["active"].union_size == len(everyone) + 260
+        assert abs(sizes["active"].sizes.shared_estimate - len(both)) <= 40
+        assert sizes["active"].union_size >= len(everyone) + 260
         assert np.max(list(everyone.values())) < sizes["active"].union_size
 
 

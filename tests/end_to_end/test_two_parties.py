@@ -37,7 +37,6 @@ def test_either_party_may_start_first(workspace: Workspace, first: RoleName) -> 
         with workspace.start(other(first)) as two:
             assert (one.finish(), two.finish()) == (0, 0)
     workspace.assert_aligned()
-    assert workspace.alignment("active").summary.shared_size == SMALL.shared
 
 
 @pytest.mark.parametrize("group", ["modp2048", pytest.param("modp3072", marks=pytest.mark.slow)])
@@ -55,8 +54,7 @@ def test_dummies_hide_the_size_of_a_set(workspace: Workspace) -> None:
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(), passive.finish()) == (0, 0)
     ours, theirs = workspace.alignment("active"), workspace.alignment("passive")
-    assert ours.summary.peer_size == SMALL.passive + 37
-    assert ours.summary.union_size == SMALL.active + SMALL.passive - SMALL.shared + 37
+    assert 37 <= ours.summary.sizes.peer - SMALL.passive - ours.summary.sizes.pool <= 37 + 80
     assert len(theirs.rank_of_row) == theirs.summary.rows == SMALL.passive
     assert "37" not in {word.strip(",.") for word in active.output.split()}
 

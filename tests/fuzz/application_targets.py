@@ -34,6 +34,7 @@ from florist.common.cluster.branch_messages import (
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.preprocessing import NumberRange, Preprocessing, Vocabulary
 from florist.common.session.mutual_check import mutual_check
+from florist.common.session.nonces import commitment
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.serving import Http
@@ -42,7 +43,6 @@ from florist.common.training.history import EpochFigures, History
 from florist.common.training.run_checkpoints import RunCheckpoint, RunCheckpoints
 from florist.common.training.run_facts import HalfFacts, OptimiserFacts, RunFacts
 from florist.common.training.run_handshake import ResumableRun, open_run, run_id
-from florist.common.training.schedule import commitment
 from florist.common.transport.messages import (
     EvaluationOpening,
     EvaluationSummary,

@@ -70,9 +70,11 @@ from florist.common.session.alignment_result import (
     AlignmentSummary,
     write_alignments,
 )
+from florist.common.session.nonces import commitment
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PeerRunsPreflight, Session, SessionTimeouts, make_hello
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.agreement_differences import differences
 from florist.common.settings.audit import AuditSettings
@@ -102,12 +104,14 @@ from florist.common.transport.messages import (
     SetHeader,
     Step,
     TrainingOpening,
+    UnionAnnouncement,
     UnionBranches,
     UnionOpening,
     UnionTerms,
 )
 from tests.support.memory_storage import MemoryStorage
 from tests.support.parties import Workspace
+from tests.support.unions import CountingGroup, Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -181,7 +185,8 @@ def _set(data: bytes) -> None:
 
 def _union(data: bytes) -> object:
     journal = Journal(MemoryStorage(), GROUP.width, _DIGEST)
-    return open_union(said(data.split(BREAK)), GROUP, journal, None, 3)
+    own = Side("active", CountingGroup(GROUP), [b"ann"], MemoryStorage())
+    return open_union(said(data.split(BREAK)), GROUP, journal, None, own)
 
 
 def _branches(data: bytes) -> object:
@@ -307,8 +312,12 @@ MESSAGES = (
         _union,
         (
             conversation(
-                UnionOpening(b"", (), 3, b""),
-                UnionTerms(resume=False, nonce=_DIGEST, sealing_key=bytes(KEY_BYTES)),
+                UnionOpening(b"", (), b""),
+                UnionTerms(
+                    resume=False, commitment=commitment(_DIGEST), sealing_key=bytes(KEY_BYTES)
+                ),
+                NonceReveal(_DIGEST),
+                UnionAnnouncement(3),
             ),
         ),
     ),
@@ -402,10 +411,7 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
         rows=3,
         table_fingerprint="00",
         own_dummies=0,
-        own_size=3,
-        peer_size=3,
-        union_size=5,
-        shared_size=1,
+        sizes=UnionSizes(3, 3, 5),
         union_sha256=_DIGEST.hex(),
         seconds={"total": 1.5},
         bytes_sent=1,
@@ -454,7 +460,7 @@ def _checkpoint_files(folder: Path) -> Iterable[Target]:
 
 def _small_files(folder: Path) -> Iterable[Target]:
     storage = FolderStorage(folder / "union")
-    Journal(storage, GROUP.width, _DIGEST).begin(_DIGEST, bytes(48), 3)
+    Journal(storage, GROUP.width, _DIGEST).begin(_DIGEST, bytes(48), UnionAnnouncement(3))
 
     def going_on() -> object:
         journal = Journal(storage, GROUP.width, _DIGEST)

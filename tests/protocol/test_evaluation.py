@@ -24,7 +24,7 @@ from florist.common.evaluation.reserved_rows import (
     most_stand_ins,
     random_rows,
 )
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import Agreement, EvaluationAgreement
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.training import Model
@@ -184,7 +184,7 @@ def parts_of(
     active = EvaluationData(
         agreement,
         Membership.of(rank_of[overlap.active], len(union)),
-        Sizes(*sizes, len(union)),
+        UnionSizes(*sizes, len(union)),
         np.empty(0, dtype=np.int64),
         people.own.take(overlap.active) if own else None,
         people.labels[overlap.active],
@@ -193,7 +193,7 @@ def parts_of(
     passive = EvaluationData(
         agreement,
         Membership.of(rank_of[overlap.passive], len(union)),
-        Sizes(*sizes[::-1], len(union)),
+        UnionSizes(*sizes[::-1], len(union)),
         np.arange(len(overlap.passive), len(table)),
         people.features.take(table),
         None,
@@ -340,17 +340,19 @@ def test_a_peer_with_more_uids_than_reserved_rows_is_refused() -> None:
     halves = bundles()
     people = make_people(halves, 700, np.random.default_rng(8))
     ours, theirs = parts_of(people, Overlap.of(200, 300, 120, np.random.default_rng(9)))
-    few = replace(theirs, kept_out=theirs.kept_out[:199])
+    few = replace(theirs, kept_out=theirs.kept_out[:79])
     ends = run(halves, (ours, few))
     assert isinstance(ends[1], ProtocolViolation)
-    assert "at most 199 were agreed" in str(ends[1])
+    assert "200 UIDs into the union, which is more than was agreed" in str(ends[1])
 
 
 @pytest.mark.parametrize(
-    ("rows", "dummies", "most"), [(3, 0, 1), (100, 0, 33), (100, 7, 32), (96, 1, 32), (95, 1, 16)]
+    ("rows", "padding", "most", "rounded"),
+    [(3, 0, 1, 1), (100, 0, 33, 32), (100, 1, 32, 32), (100, 2, 31, 16), (100, 32, 1, 1)],
 )
-def test_number_of_reserved_rows(rows: int, dummies: int, most: int) -> None:
-    assert most_stand_ins(rows, dummies) == most
+def test_number_of_reserved_rows(rows: int, padding: int, most: int, rounded: int) -> None:
+    assert most_stand_ins(rows, padding) == most
+    assert most_stand_ins(rows, padding, rounded=True) == rounded
 
 
 def test_rows_in_the_union_are_random() -> None:

@@ -14,7 +14,8 @@ from florist.common.core.errors import ProtocolViolation
 from florist.common.data.features import Features
 from florist.common.groups import make_group
 from florist.common.psu.keys import Keys
-from florist.common.psu.union_view import Sizes, UnionView
+from florist.common.psu.union_view import UnionView
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.storage.element_sets import sorted_set, union
@@ -51,7 +52,7 @@ def look_up(ids: list[bytes], found: list[bytes]) -> Callable[..., UnionView]:
         everybody = {row.tobytes() for chunk in universe.chunks() for row in chunk}
         uids = [row.tobytes() for chunk in own_uids.chunks() for row in chunk]
         found.extend(each for each, uid in zip(ids, uids, strict=True) if uid in everybody)
-        sizes = Sizes(len(own_uids), work.peer_size, len(universe))
+        sizes = UnionSizes(len(own_uids), work.peer_size, len(universe))
         return UnionView(cast("StoredRanks", None), universe.facts.sha256, sizes)
 
     return look
@@ -99,7 +100,7 @@ def test_random_elements_in_the_first_round_show_either_party_who_is_shared(
     assert half.intersection(found) == half.intersection(SHARED)
     # The other party sees an ordinary run with a smaller intersection.
     honest = views[role == "active"]
-    assert honest.sizes.shared == len(set(SHARED) - half) > 0
+    assert honest.sizes.shared_estimate == len(set(SHARED) - half) > 0
     assert len(honest.rank_of_own) == honest.sizes.own
 
 
@@ -136,7 +137,7 @@ def test_random_elements_in_step_8_show_the_active_party_who_is_shared(
     _, passive = run_pair(GROUP, OURS, THEIRS).views()
     assert found == SHARED
     # To the passive party, this was a run like any other.
-    assert passive.sizes.shared == len(SHARED)
+    assert passive.sizes.shared_estimate == len(SHARED)
     assert len(set(passive.rank_of_own.tolist())) == len(THEIRS)
 
 
@@ -144,8 +145,10 @@ def test_a_guessed_id_shows_in_the_sizes() -> None:
     """A set of one guess: the size of the intersection is the answer."""
     for guess, is_theirs in ((SHARED[0], 1), (b"nobody", 0)):
         active, passive = run_pair(GROUP, [guess], THEIRS).views()
-        assert active.sizes.shared == is_theirs
-        assert passive.sizes.shared == is_theirs  # and nothing tells it that this was a probe
+        assert active.sizes.shared_estimate == is_theirs
+        assert (
+            passive.sizes.shared_estimate == is_theirs
+        )  # and nothing tells it that this was a probe
 
 
 def test_the_passive_party_reads_the_labels_off_the_gradients() -> None:

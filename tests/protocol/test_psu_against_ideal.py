@@ -14,8 +14,9 @@ from florist.common.core.progress import NoProgress
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.hashed_ids import DUMMY_BYTES, DummyIds, hashed_with_dummies
+from florist.common.psu.hashed_ids import DUMMY_BYTES, DummyIds, hashed_ids
 from florist.common.psu.keys import Keys, OwnSecrets
+from florist.common.psu.padded_set import PaddedIds
 from florist.common.storage.id_column import IdColumn
 from tests.support.ideal_union import ideal_sizes, is_ideal
 from tests.support.psu import run_pair
@@ -121,14 +122,15 @@ def test_dummies_pad_the_sizes_and_match_nobody(of_active: int, of_passive: int)
     assert is_ideal(padded_ours, padded_theirs, active, passive)
     assert active.sizes == ideal_sizes(padded_ours, padded_theirs)
     assert active.sizes.union == 4 + of_active + of_passive
-    assert active.sizes.shared == 2
+    assert active.sizes.shared_estimate == 2
 
 
 @pytest.mark.parametrize("group", [X25519, MODP], ids=lambda group: group.name)
 def test_hashing_appends_dummies_and_keeps_row_order(group: Group) -> None:
     ids = IdColumn.from_bytes([b"ann", b"bob"])
     dummies = fresh_dummies(3)
-    hashed = hashed_with_dummies(LocalExecutor(group), ids, dummies, NoProgress())
+    padded = PaddedIds(ids, dummies, IdColumn.from_bytes(()))
+    hashed = hashed_ids(LocalExecutor(group), padded, NoProgress())
     elements = np.concatenate(list(hashed))
     assert elements.shape == (5, group.width)
     assert np.array_equal(elements[:2], group.hash_ids(ids))

@@ -15,7 +15,7 @@ from florist.common.core.errors import ConfigurationError, FloristError, PeerLos
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.hashed_ids import DummyIds
-from florist.common.psu.keys import Keys, OwnSecrets
+from florist.common.psu.keys import CountDraws, Keys, OwnSecrets
 from florist.common.psu.sealed_keys import (
     SecretsInMemory,
     UnionSecrets,
@@ -280,7 +280,7 @@ def test_a_union_that_cannot_be_resumed_starts_over(both: Both, lost: str) -> No
             both.active.secrets = replace(old, peer_key=new_sealing_key())
         case "identity":
             text = journal.read_text()
-            journal.write_text(text.replace('"identity":"01"', '"identity":"02"'))
+            journal.write_text(re.sub('"identity":"..', '"identity":"00', text))
     assert finish(both) == frozenset()
     assert both.active.secrets.token != old.token
     for name in ("first", "second", "third"):
@@ -396,7 +396,7 @@ def test_an_inconsistent_opening_is_refused(both: Both, change: Tamper) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda t: replace(t, nonce=b""),
+        lambda t: replace(t, commitment=b""),
         lambda t: replace(t, sealing_key=b"short"),
         lambda t: replace(t, resume=True),
     ],
@@ -456,11 +456,12 @@ def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
 
 def test_the_repr_of_secrets_has_none() -> None:
     memory = SecretsInMemory()
-    own = OwnSecrets(Keys.fresh(GROUP), b"dummies")
+    own = OwnSecrets(Keys.fresh(GROUP), b"dummies", CountDraws(98765, (4321,)))
     kept = UnionSecrets(b"t" * 32, own, b"own-key", b"peers")
     memory.by_table["train"] = kept
     shown_dummies = repr(DummyIds(b"dummies", 98765))
-    for shown in (repr(memory), repr(kept), str(kept), repr(own), shown_dummies):
+    for shown in (repr(memory), repr(kept), str(kept), repr(own), repr(own.draws), shown_dummies):
+        assert "4321" not in shown
         assert "own-key" not in shown
         assert "dummies" not in shown
         assert "98765" not in shown

@@ -15,6 +15,7 @@ from florist.common.core.errors import (
     PeerLost,
     ProtocolViolation,
 )
+from florist.common.session.nonces import commitment
 from florist.common.training.run_handshake import (
     TRAINING,
     OpenedRun,
@@ -22,7 +23,7 @@ from florist.common.training.run_handshake import (
     open_run,
     run_id,
 )
-from florist.common.training.schedule import commitment, joint_seed
+from florist.common.training.schedule import joint_seed
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Goodbye, NonceReveal, TrainingOpening
 from florist.common.transport.recording import Direction, RecordingLink

@@ -15,11 +15,11 @@ import torch
 
 from florist.active_party.training import make_active_half
 from florist.common.audit.audit_sample import followed_uids
-from florist.common.core.errors import ConfigurationError
+from florist.common.core.errors import ProtocolViolation
 from florist.common.data.features import Features
 from florist.common.evaluation.evaluation_data import EvaluationData
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import EvaluationAgreement, TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
 from florist.common.synthetic.membership import Membership
@@ -57,7 +57,7 @@ def parts(strategy: FeatureStrategyName = "fea-sampling", *, sticky: bool = True
         {"features": {"strategy": strategy}, "sticky": sticky, "epochs": 2, "cut_width": 2}
     )
     table = TrainingTable(
-        MEMBERSHIP, Sizes(OWN, UNION - OWN + 2, UNION), FEATURES, np.arange(OWN) % 2
+        MEMBERSHIP, UnionSizes(OWN, UNION - OWN + 2, UNION), FEATURES, np.arange(OWN) % 2
     )
     return TrainingData(agreement, torch.device("cpu"), table, None)
 
@@ -103,7 +103,7 @@ def evaluation_parts(mode: StandInMode) -> EvaluationData:
     return EvaluationData(
         EvaluationAgreement(table=True, stand_ins=mode),
         MEMBERSHIP,
-        Sizes(OWN, 12, UNION),
+        UnionSizes(OWN, 12, UNION),
         np.arange(10, 24),
         features,
         None,
@@ -173,7 +173,10 @@ def test_the_audit_follows_the_rows_that_training_shows(tmp_path: Path, *, stick
         assert np.array_equal(followed_uids("passive", given, DRAWS, size), expected)
 
 
-def test_dummies_that_use_up_the_reserved_rows_are_refused() -> None:
-    few = replace(evaluation_parts("once"), kept_out=np.arange(10, 19), sizes=Sizes(10, 9, UNION))
-    with pytest.raises(ConfigurationError, match="use fewer dummies"):
+def test_too_few_reserved_rows_are_refused() -> None:
+    """Our own padding has its share of them, so that only the peer can have brought too many."""
+    few = replace(
+        evaluation_parts("once"), kept_out=np.arange(10, 19), sizes=UnionSizes(10, 9, UNION)
+    )
+    with pytest.raises(ProtocolViolation, match="more than was agreed"):
         evaluation_stand_ins(few)

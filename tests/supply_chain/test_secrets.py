@@ -32,7 +32,6 @@ SHOWN = {
     ("Credentials", "key"),
     ("Excess", "key"),  # of a configuration
     ("NonceReveal", "nonce"),  # public by then
-    ("UnionTerms", "nonce"),
     ("UnionBranches", "nonce"),
     ("UnionOpening", "token"),  # identifies a union
 }
@@ -69,10 +68,10 @@ def test_no_repr_shows_a_secret() -> None:
 
 def test_messages_hide_their_keys() -> None:
     key = b"\x8f" * 32
-    opening = UnionOpening(b"", (Step.SECOND_ROUND,), 3, key)
+    opening = UnionOpening(b"", (Step.SECOND_ROUND,), key)
     shown = (
         repr(opening)
-        + repr(UnionTerms(resume=False, nonce=b"n", sealing_key=key))
+        + repr(UnionTerms(resume=False, commitment=b"n", sealing_key=key))
         + repr(ResumableRun(key, [1]))
     )
     assert r"\x8f" not in shown

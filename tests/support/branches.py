@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,10 +17,12 @@ from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
 from florist.common.psu.partitions import blocks_dealt
+from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import UnionAnnouncement
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.memory_storage import MemoryStorage
 from tests.support.psu import UNLIMITED
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.groups.group import Group
-    from florist.common.psu.union_view import Sizes
+    from florist.common.session.union_sizes import UnionSizes
     from florist.common.storage.files import Storage
     from florist.common.transport.channel import Link
 
@@ -41,7 +44,7 @@ class JoinedView:
 
     rank_of_own: npt.NDArray[np.int64]
     digest: bytes
-    sizes: Sizes
+    sizes: UnionSizes
 
 
 def joined(outcomes: Sequence[UnionView | FloristError]) -> JoinedView:
@@ -79,9 +82,11 @@ def run_branches(
     memory: int = UNLIMITED,
     make_storage: Callable[[], Storage] = MemoryStorage,
     links: list[tuple[Link, Link]] | None = None,
+    planted: int = 0,
 ) -> tuple[list[UnionView | FloristError], list[UnionView | FloristError]]:
     """Return how each branch of the active and of the passive party ended."""
     pairs = links or [linked_pair() for _ in range(count)]
+    planted_pairs = [PlantedPairs(planted, secrets.token_bytes(32)) for _ in range(2)]
 
     def start(pool: ThreadPoolExecutor, side: int) -> list[Callable[[], UnionView | FloristError]]:
         run = (run_active, run_passive)[side]
@@ -97,9 +102,11 @@ def run_branches(
 
             executor = LocalExecutor(group)
             journal = Journal(make_storage(), group.width, b"")
-            journal.begin(b"", b"", peer_size)
+            journal.begin(b"", b"", UnionAnnouncement(peer_size))
             workers = WorkerGroup(number, mailboxes[number], mailboxes, check)
-            work = UnionWork(executor, keys, journal, frozenset(), memory, workers)
+            work = UnionWork(
+                executor, keys, journal, frozenset(), memory, workers, planted=planted_pairs[side]
+            )
             work.store_ids(executor.hashed([IdColumn.from_bytes(own)]))
             try:
                 return run(link, work, NoProgress())

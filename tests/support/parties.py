@@ -17,7 +17,6 @@ import yaml
 from florist.cli.init import Names, write_first_files
 from florist.cli.party import main
 from florist.common.core.ports import free_port
-from florist.common.psu.union_view import Sizes
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import ClickSample, IdSample
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.session.alignment_result import Alignment
+    from florist.common.session.union_sizes import UnionSizes
     from florist.experiments.sample_data import Sample
 
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
@@ -84,7 +84,7 @@ class AlignedView:
 
     rank_of_own: npt.NDArray[np.int64]
     digest: bytes
-    sizes: Sizes
+    sizes: UnionSizes
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Workspace:
             views[role] = AlignedView(
                 alignment.rank_of_row,
                 bytes.fromhex(summary.union_sha256),
-                Sizes(summary.own_size, summary.peer_size, summary.union_size),
+                summary.sizes,
             )
         assert is_ideal(ids["active"], ids["passive"], views["active"], views["passive"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,10 +13,12 @@ from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
+from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
+from florist.common.transport.messages import UnionAnnouncement
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.memory_storage import MemoryStorage
 
@@ -56,21 +59,22 @@ def run_pair(
     links: tuple[Link, Link] | None = None,
     keys: tuple[Keys, Keys] | None = None,
     executors: tuple[Executor, Executor] | None = None,
+    planted: int = 0,
 ) -> Pair:
-    """Run both roles to the end."""
+    """Run both roles to the end, with this many planted pairs."""
     active_link, passive_link = links or linked_pair()
     active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
     active_executor, passive_executor = executors or (LocalExecutor(group), LocalExecutor(group))
 
     def active() -> Outcome:
-        work = work_on(active_executor, active_ids, active_keys, len(passive_ids))
+        work = work_on(active_executor, active_ids, active_keys, len(passive_ids), planted)
         try:
             return run_active(active_link, work, NoProgress())
         except FloristError as error:
             return error
 
     def passive() -> Outcome:
-        work = work_on(passive_executor, passive_ids, passive_keys, len(active_ids))
+        work = work_on(passive_executor, passive_ids, passive_keys, len(active_ids), planted)
         try:
             return run_passive(passive_link, work, NoProgress())
         except FloristError as error:
@@ -84,10 +88,13 @@ def run_pair(
     return pair
 
 
-def work_on(executor: Executor, ids: Sequence[bytes], keys: Keys, peer_size: int) -> UnionWork:
+def work_on(
+    executor: Executor, ids: Sequence[bytes], keys: Keys, peer_size: int, planted: int = 0
+) -> UnionWork:
     """Return a party's side of a union, in memory."""
     journal = Journal(MemoryStorage(), executor.group.width, b"")
-    journal.begin(b"", b"", peer_size)
-    work = UnionWork(executor, keys, journal, frozenset(), UNLIMITED)
+    journal.begin(b"", b"", UnionAnnouncement(peer_size))
+    pairs = PlantedPairs(planted, secrets.token_bytes(32))
+    work = UnionWork(executor, keys, journal, frozenset(), UNLIMITED, planted=pairs)
     work.store_ids(executor.hashed([IdColumn.from_bytes(ids)]))
     return work

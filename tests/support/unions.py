@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,15 @@ from florist.active_party.psu_role import run_psu as run_active
 from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
+from florist.common.psu.hashed_ids import hashed_ids
 from florist.common.psu.journal import Journal
+from florist.common.psu.padded_set import PaddedSet
+from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_handshake import open_union
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import Step
+from florist.common.transport.messages import Step, UnionAnnouncement
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.psu import UNLIMITED, Outcome, Pair
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Exponent, Group
+    from florist.common.privacy.count_noise import CountNoise
+    from florist.common.psu.keys import OwnSecrets
     from florist.common.psu.sealed_keys import UnionSecrets
     from florist.common.storage.elements import Elements
     from florist.common.storage.files import Storage
@@ -64,8 +70,12 @@ class Side:
     storage: Storage
     secrets: UnionSecrets | None = None
     memory: int = UNLIMITED
+    noise: CountNoise | None = None
+    planted: int = 0
     #: Exchanges that the last attempt skipped.
     done: frozenset[Step] = field(default_factory=frozenset)
+    #: The sizes that were announced, one for each new union.
+    announced: list[int] = field(default_factory=list)
 
     def attempt(self, link: Link) -> Outcome:
         """Open the union and run it from where both parties can resume."""
@@ -73,20 +83,36 @@ class Side:
         try:
             journal = self.journal()
             self.secrets, self.done = open_union(
-                link.channel("opening"), self.group, journal, self.secrets, len(self.ids)
+                link.channel("opening"), self.group, journal, self.secrets, self
             )
             executor = LocalExecutor(self.group)
-            work = UnionWork(executor, self.secrets.keys, journal, self.done, self.memory)
+            pairs = PlantedPairs.of(self.secrets.own, self.planted)
+            work = UnionWork(
+                executor, self.secrets.keys, journal, self.done, self.memory, planted=pairs
+            )
             if journal.ids is None:
-                work.store_ids([self.group.hash_ids(IdColumn.from_bytes(self.ids))])
+                ids = self.padded.ids(self.secrets.token, self.secrets.own)
+                work.store_ids(hashed_ids(executor, ids, NoProgress()))
             run = run_active if self.role == "active" else run_passive
             return run(link, work, NoProgress())
         except FloristError as error:
             link.fail(error)
             return error
 
+    @property
+    def padded(self) -> PaddedSet:
+        return PaddedSet(IdColumn.from_bytes(self.ids), self.role, noise=self.noise)
+
+    def draw_secrets(self, group: Group) -> OwnSecrets:
+        return self.padded.draw_secrets(group)
+
+    def announce(self, token: bytes, own: OwnSecrets) -> UnionAnnouncement:
+        self.announced.append(len(self.padded.ids(token, own)))
+        return UnionAnnouncement(self.announced[-1])
+
     def journal(self) -> Journal:
-        return Journal(self.storage, self.group.width, b"\1")
+        identity = hashlib.sha256(b"\0".join(self.ids)).digest()
+        return Journal(self.storage, self.group.width, identity)
 
     def die(self) -> None:
         """Lose what is in memory, as a killed process does."""

@@ -10,7 +10,7 @@ import torch
 
 from florist.active_party.training import calibrations, start_at_base_rate
 from florist.common.data.features import Features
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.settings.training import Model
 from florist.common.synthetic.calibration import model_output
@@ -36,7 +36,7 @@ def training_data(
     features = Features(np.zeros((ROWS, 3), np.float32), np.zeros((ROWS, 0), np.int32))
     table = TrainingTable(
         Membership.of(np.arange(ROWS), UNION),
-        Sizes(ROWS, ROWS, UNION),
+        UnionSizes(ROWS, ROWS, UNION),
         features if own else None,
         classes_of_rows,
     )

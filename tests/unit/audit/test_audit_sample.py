@@ -9,7 +9,7 @@ import torch
 from florist.common.audit import audit_sample
 from florist.common.audit.audit_sample import followed_uids
 from florist.common.data.features import Features
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import FeatureStrategyName, TrainingAgreement
 from florist.common.synthetic.feature_strategies import FeaSampling
 from florist.common.synthetic.membership import Membership
@@ -24,7 +24,7 @@ def parts(strategy: FeatureStrategyName = "fea-sampling") -> TrainingData:
     rank_of_row = np.random.default_rng(3).permutation(UNION)[:OWN]
     table = TrainingTable(
         Membership.of(rank_of_row, UNION),
-        Sizes(OWN, UNION - OWN, UNION),
+        UnionSizes(OWN, UNION - OWN, UNION),
         Features(np.zeros((OWN, 1), dtype=np.float32), np.zeros((OWN, 0), dtype=np.int32)),
         None,
     )

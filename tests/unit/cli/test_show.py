@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from florist.cli.show import membership_statement
 from florist.common.session.alignment_result import FORMAT, AlignmentSummary
+from florist.common.session.union_sizes import UnionSizes
 
 UNKNOWN = "bank does not know which of its people telco also has"
 
@@ -18,15 +21,12 @@ def summary(own: int, peer: int, shared: int, dummies: int = 0) -> AlignmentSumm
         party="bank",
         peer="telco",
         finished_at="2025-01-01T00:00:00+00:00",
-        agreement={"group": "x25519"},
+        agreement={"group": "x25519", "union": {"privacy": None}},
         engine="python",
         rows=own - dummies,
         table_fingerprint="00",
         own_dummies=dummies,
-        own_size=own,
-        peer_size=peer,
-        union_size=own + peer - shared,
-        shared_size=shared,
+        sizes=UnionSizes(own, peer, own + peer - shared),
         union_sha256="00" * 32,
         seconds={},
         bytes_sent=0,
@@ -54,3 +54,18 @@ def test_an_extreme_overlap_is_stated(sizes: AlignmentSummary, says: str) -> Non
 @pytest.mark.parametrize("sizes", [summary(10, 12, 1), summary(10, 12, 9), summary(13, 12, 9, 3)])
 def test_otherwise_membership_is_unknown(sizes: AlignmentSummary) -> None:
     assert membership_statement(sizes).startswith(UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("shared", "says"),
+    [(30, "few of the people"), (500, ""), (980, "nearly all of the people")],
+)
+def test_with_private_counts_nothing_is_certain(shared: int, says: str) -> None:
+    pool = 40
+    sizes = UnionSizes(1000 + 80, 2000 + 80, 3000 - shared + 120, 0, pool, 2.0)
+    assert sizes.shared_estimate == shared
+    statement = membership_statement(replace(summary(10, 12, 1), sizes=sizes))
+    assert statement.startswith(UNKNOWN)
+    assert "nor exactly how many" in statement
+    assert says in statement
+    assert ("guess" in statement) == bool(says)

@@ -53,7 +53,7 @@ from florist.common.core.errors import (
     PeerLost,
     ProtocolViolation,
 )
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.loader import load_config
 from florist.common.transport.messages import Step
 from florist.experiments.sample_data import IdSample
@@ -98,7 +98,7 @@ def test_a_reply_is_decoded_as_it_was_sent(number: int, data: bytes, text: str) 
         ResumeState(token=data, finished=(number,), has_ids=True),
         IdsTaken(count=number),
         ListeningAddress(address=text),
-        BranchResult(sizes=Sizes(1, 2, number), digest=data),
+        BranchResult(sizes=UnionSizes(1, 2, number), digest=data),
         BranchStatus(steps={text: StepState(3, 2, complete=True)}, sent=number, received=1),
         RankBlock(payload=data),
         RowBlock(next_piece=number, payload=data),
@@ -129,6 +129,8 @@ def test_an_order_is_decoded_as_it_was_sent(tmp_path: Path) -> None:
         done=frozenset({Step.SECOND_ROUND}),
         has_ids=False,
         keys=(1, 2**255, 3),
+        planted_pairs=4,
+        planted_key=b"\xfd" * 32,
         size=4,
         peer_size=5,
     )

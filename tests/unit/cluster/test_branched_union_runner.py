@@ -21,7 +21,7 @@ from florist.common.cluster.branch_messages import (
     ResumeState,
 )
 from florist.common.cluster.branch_progress import StepState
-from florist.common.cluster.branched_union_runner import JointJournal, _HeadAttempt, blocks_of_ids
+from florist.common.cluster.branched_union_runner import JointJournal, _HeadAttempt
 from florist.common.cluster.ray_branches import cores_per_branch
 from florist.common.cluster.remote_branch import RemoteBranch
 from florist.common.core.errors import (
@@ -30,11 +30,9 @@ from florist.common.core.errors import (
     FloristError,
     PeerLost,
 )
-from florist.common.psu import partitions
-from florist.common.psu.hashed_ids import DUMMY_BYTES, DummyIds
 from florist.common.psu.journal import Journal
-from florist.common.storage.id_column import IdColumn
 from florist.common.transport.channel import Traffic
+from florist.common.transport.messages import UnionAnnouncement
 from tests.support.memory_storage import MemoryStorage
 from tests.support.shown_progress import Shown
 
@@ -46,31 +44,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=BranchMessage)
 
-# -- rows ------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 40), st.integers(0, 40))
-def test_blocks_are_full_and_do_not_show_where_dummies_begin(rows: int, dummies: int) -> None:
-    ids = [b"%d" % number for number in range(rows)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "BLOCK_ROWS", 7)
-        made = DummyIds(bytes(32), dummies)
-        blocks = [list(each) for each in blocks_of_ids(IdColumn.from_bytes(ids), made)]
-    everything = [each for block in blocks for each in block]
-    assert everything[rows:] == list(made.rows(0, dummies))
-    assert everything[:rows] == ids
-    assert len(everything) == rows + dummies
-    assert all(len(each) == DUMMY_BYTES for each in everything[rows:])
-    assert all(len(block) == 7 for block in blocks[:-1])
-    assert len(set(everything)) == len(everything)
-
-
 # -- resuming --------------------------------------------------------------------------------------
 
 
 def joint_journal(*states: ResumeState) -> JointJournal:
     journal = Journal(MemoryStorage(), 32, b"\1")
-    journal.begin(b"union", b"sealed", 9)
+    journal.begin(b"union", b"sealed", UnionAnnouncement(9))
     return JointJournal(journal, states)
 
 
@@ -91,7 +70,7 @@ def test_a_union_starts_over_if_one_branch_has_lost_its_part(token: bytes) -> No
         ResumeState(token=token, finished=(), has_ids=False),
     )
     assert joint.token == b""
-    joint.begin(b"new", b"sealed", 8)
+    joint.begin(b"new", b"sealed", UnionAnnouncement(8))
     assert not joint.resumes
     assert not joint.has_ids
     assert joint.peer_size == 8

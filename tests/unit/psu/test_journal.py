@@ -13,7 +13,7 @@ from florist.common.core.errors import (
 )
 from florist.common.psu.journal import MAX_STARTS, Journal, set_name
 from florist.common.psu.stored_sets import SetFacts
-from florist.common.transport.messages import Step
+from florist.common.transport.messages import Step, UnionAnnouncement
 from tests.support.storages import KINDS, ROWS, WIDTH, make_storage, written
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 def started(storage: Storage, identity: bytes = b"\1") -> Journal:
     journal = Journal(storage, WIDTH, identity)
-    journal.begin(b"\2" * 32, b"sealed", 7)
+    journal.begin(b"\2" * 32, b"sealed", UnionAnnouncement(7))
     return journal
 
 
@@ -100,16 +100,18 @@ def test_the_peer_must_send_the_same_again(storage: Storage) -> None:
 def test_starting_over_clears_everything_and_is_limited(storage: Storage) -> None:
     journal = started(storage)
     for _ in range(MAX_STARTS - 1):
-        journal.begin(b"\2" * 32, b"", 7)  # the peer has received nothing: it does not count
+        journal.begin(
+            b"\2" * 32, b"", UnionAnnouncement(7)
+        )  # the peer has received nothing: it does not count
     for _ in range(MAX_STARTS - 1):
         journal.check_received(STEP, SetFacts(3, b"\7" * 32))
         written(storage, set_name(STEP))
-        journal.begin(b"\2" * 32, b"", 7)
+        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7))
         assert storage.size(set_name(STEP)) is None
         assert json.loads(_text(storage))["received"] == {}
     journal.check_received(STEP, SetFacts(3, b"\7" * 32))
     with pytest.raises(ConfigurationError, match="--force"):
-        journal.begin(b"\2" * 32, b"", 7)
+        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7))
 
 
 def _text(storage: Storage) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from florist.common.evaluation.metric_estimates import Evaluation
 from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
 from florist.common.reports.evaluation_report import EvaluationReport, render
+from florist.common.session.union_sizes import UnionSizes
 
 CURVE = CurveEstimate(
     confidence=np.array([0.1, 0.3, 0.6]),
@@ -28,10 +29,8 @@ REPORT = EvaluationReport(
     run="ab" * 32,
     agreement={"table": True, "stand_ins": "once", "passive_learns": "figures"},
     table_rows=900,
-    own_size=604,
-    peer_size=1200,
-    union_size=1500,
-    shared_size=304,
+    sizes=UnionSizes(604, 1200, 1500),
+    privacy=None,
     found=Evaluation(
         Estimate(0.71, 0.04), Estimate(0.02, 0.01), Estimate(0.5, 0.01), CURVE, 604, 304
     ),

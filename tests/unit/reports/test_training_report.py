@@ -16,6 +16,7 @@ from florist.common.audit.statistics import IntervalEstimate
 from florist.common.reports.shown_values import byte_count, duration, number
 from florist.common.reports.training_plots import INTERVALS, SMOOTHED_POINTS, smoothed, thinned
 from florist.common.reports.training_report import ComparisonRow, TrainingReport, render
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.audit import AuditSettings
 from florist.common.training.history import MIN_BIN_ROWS, CalibrationPoints, EpochFigures, History
@@ -36,10 +37,8 @@ ACTIVE = TrainingReport(
     release="0.1.0",
     finished_at="2026-01-01T00:00:00+00:00",
     agreement=Agreement().model_dump(mode="json"),
-    union_size=4_096,
-    own_size=2_500,
-    peer_size=2_400,
-    shared_size=804,
+    sizes=UnionSizes(2_500, 2_400, 4_096),
+    privacy=None,
     history=History(
         losses=losses(STEPS),
         epochs=[
@@ -80,8 +79,7 @@ PASSIVE = replace(
     party="telco",
     peer="bank",
     role="passive",
-    own_size=2_400,
-    peer_size=2_500,
+    sizes=UnionSizes(2_400, 2_500, 4_096),
     history=History(compute=70.0, wire=5.0, wait=25.0, rows=3 * 4_096),
     metrics={},
     calibration=None,
@@ -209,7 +207,7 @@ def test_the_active_report_has_all_sections(texts: dict[str, str]) -> None:
         "Training of bank with telco",
         "0.7334",
         "4,096",
-        "2,500 IDs of bank, 2,400 of telco",
+        "2,500 of bank and 2,400 of telco",
         "1 min 40 s",
         "31.5 MB",
         "training.labels.strategy",
@@ -238,7 +236,7 @@ def test_sections_without_data_are_listed(texts: dict[str, str]) -> None:
     absent = {"Loss", "Test figures", "Calibration", "Comparison", "Self-audit"}
     assert not absent & set(page.headings)
     assert "Only the active party sees the loss" in page.words
-    assert "2,500 IDs of bank, 2,400 of telco" in page.words
+    assert "2,500 of bank and 2,400 of telco" in page.words
     assert {"Traffic", "What each side learned"} < set(Page(texts["bare"]).headings)
 
 

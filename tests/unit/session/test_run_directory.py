@@ -19,6 +19,7 @@ from florist.common.session.alignment_result import (
     write_alignments,
 )
 from florist.common.session.run_directory import RunDirectory
+from florist.common.session.union_sizes import UnionSizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,15 +31,12 @@ SUMMARY = AlignmentSummary(
     party="bank",
     peer="telco",
     finished_at="2026-01-01T00:00:00+00:00",
-    agreement={"group": "x25519"},
+    agreement={"group": "x25519", "union": {"privacy": None}},
     engine="cryptography",
     rows=3,
     table_fingerprint="00",
     own_dummies=0,
-    own_size=3,
-    peer_size=4,
-    union_size=5,
-    shared_size=2,
+    sizes=UnionSizes(3, 4, 5),
     union_sha256="ab",
     seconds={"union": 1.0},
     bytes_sent=1,
@@ -161,7 +159,9 @@ def test_a_damaged_result_is_refused(tmp_path: Path, damage: str) -> None:
         case "json":
             facts.write_text("{")
         case "union size":
-            facts.write_text(json.dumps(json.loads(facts.read_text()) | {"union_size": 4}))
+            changed = json.loads(facts.read_text())
+            changed["sizes"]["union"] = 4
+            facts.write_text(json.dumps(changed))
         case "ranks gone":
             ranks.unlink()
     with pytest.raises(ConfigurationError, match="align again"):
@@ -172,7 +172,8 @@ def test_the_ranks_are_readable_by_other_tools(tmp_path: Path) -> None:
     runs = RunDirectory(tmp_path)
     save(runs, ALIGNMENT)
     assert pq.read_table(runs.alignment / "train/ranks.parquet").column_names == ["rank"]
-    assert json.loads((runs.alignment / "train/alignment.json").read_text())["union_size"] == 5
+    facts = json.loads((runs.alignment / "train/alignment.json").read_text())
+    assert facts["sizes"]["union"] == 5
 
 
 def test_access_of_others_is_withdrawn_when_a_run_starts(

@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import ace
-from florist.common.psu.union_view import Sizes
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import CalibrationTime
 from florist.common.synthetic.calibration import (
     Calibration,
@@ -159,8 +159,12 @@ def test_the_papers_formulas_are_special_cases(
 
 
 def test_counts_from_the_union() -> None:
-    sizes = Sizes(own=55, peer=65, union=100)
-    assert Counts.of_active(sizes, own_dummies=5, peer_dummies=5) == COUNTS
+    assert Counts.of_active(UnionSizes(own=55, peer=60, union=95), rows=50) == replace(
+        COUNTS, union=95
+    )
+    padded = UnionSizes(own=55 + 8, peer=60 + 8, union=100 + 12, planted=6, pool=4)
+    assert padded.shared_estimate == 21
+    assert Counts.of_active(padded, rows=50) == Counts(112, 50, 60, 21)
     for impossible in ((9, 5, 5, 0), (10, 5, 5, 6), (10, 5, 5, -1)):
         with pytest.raises(ValueError, match="impossible"):
             Counts(*impossible)

@@ -10,13 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.training.schedule import (
-    Schedule,
-    check_commitment,
-    commitment,
-    fresh_nonce,
-    joint_seed,
-)
+from florist.common.session.nonces import check_commitment, commitment, fresh_nonce
+from florist.common.training.schedule import Schedule, joint_seed
 
 SEED = bytes(range(32))
 #: Of a million UIDs, seed 00 01 … 1f, epoch 0.
