@@ -24,27 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66lorist/protos/psu.proto\x12\x07\x66lorist\"G\n\x0cUnionOpening\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x10\n\x08\x66inished\x18\x02 \x03(\r\x12\x10\n\x08kept_key\x18\x04 \x01(\x0cJ\x04\x08\x03\x10\x04\"E\n\nUnionTerms\x12\x0e\n\x06resume\x18\x01 \x01(\x08\x12\x12\n\ncommitment\x18\x02 \x01(\x0c\x12\x13\n\x0bsealing_key\x18\x03 \x01(\x0c\"!\n\x11UnionAnnouncement\x12\x0c\n\x04size\x18\x01 \x01(\x04\"1\n\rUnionBranches\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\"7\n\tSetHeader\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"H\n\x08SetChunk\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x10\n\x08\x65lements\x18\x03 \x01(\x0c\"+\n\x0bUnionDigest\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c*\xd7\x02\n\x04Step\x12\x14\n\x10STEP_UNSPECIFIED\x10\x00\x12\x1d\n\x19STEP_3_ACTIVE_FIRST_ROUND\x10\x03\x12\"\n\x1eSTEP_4_ACTIVE_FIRST_ROUND_BACK\x10\x04\x12\x1e\n\x1aSTEP_5_PASSIVE_FIRST_ROUND\x10\x05\x12#\n\x1fSTEP_6_PASSIVE_FIRST_ROUND_BACK\x10\x06\x12\x17\n\x13STEP_8_SECOND_ROUND\x10\x08\x12\x1c\n\x18STEP_9_SECOND_ROUND_BACK\x10\t\x12\x1a\n\x16STEP_11_ACTIVE_HASHING\x10\x0b\x12\x1f\n\x1bSTEP_11_ACTIVE_HASHING_BACK\x10o\x12\x1b\n\x17STEP_12_PASSIVE_HASHING\x10\x0c\x12 \n\x1cSTEP_12_PASSIVE_HASHING_BACK\x10pb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66lorist/protos/psu.proto\x12\x07\x66lorist\"G\n\x0cUnionOpening\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x10\n\x08\x66inished\x18\x02 \x03(\r\x12\x10\n\x08kept_key\x18\x04 \x01(\x0cJ\x04\x08\x03\x10\x04\"E\n\nUnionTerms\x12\x0e\n\x06resume\x18\x01 \x01(\x08\x12\x12\n\ncommitment\x18\x02 \x01(\x0c\x12\x13\n\x0bsealing_key\x18\x03 \x01(\x0c\"3\n\x11UnionAnnouncement\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x10\n\x08set_root\x18\x02 \x01(\x0c\"1\n\rUnionBranches\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\r\n\x05nonce\x18\x02 \x01(\x0c\"7\n\tSetHeader\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"H\n\x08SetChunk\x12\x1b\n\x04step\x18\x01 \x01(\x0e\x32\r.florist.Step\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x10\n\x08\x65lements\x18\x03 \x01(\x0c\"+\n\x0bUnionDigest\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c*\xd7\x02\n\x04Step\x12\x14\n\x10STEP_UNSPECIFIED\x10\x00\x12\x1d\n\x19STEP_3_ACTIVE_FIRST_ROUND\x10\x03\x12\"\n\x1eSTEP_4_ACTIVE_FIRST_ROUND_BACK\x10\x04\x12\x1e\n\x1aSTEP_5_PASSIVE_FIRST_ROUND\x10\x05\x12#\n\x1fSTEP_6_PASSIVE_FIRST_ROUND_BACK\x10\x06\x12\x17\n\x13STEP_8_SECOND_ROUND\x10\x08\x12\x1c\n\x18STEP_9_SECOND_ROUND_BACK\x10\t\x12\x1a\n\x16STEP_11_ACTIVE_HASHING\x10\x0b\x12\x1f\n\x1bSTEP_11_ACTIVE_HASHING_BACK\x10o\x12\x1b\n\x17STEP_12_PASSIVE_HASHING\x10\x0c\x12 \n\x1cSTEP_12_PASSIVE_HASHING_BACK\x10pb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'florist.protos.psu_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STEP']._serialized_start=444
-  _globals['_STEP']._serialized_end=787
+  _globals['_STEP']._serialized_start=462
+  _globals['_STEP']._serialized_end=805
   _globals['_UNIONOPENING']._serialized_start=37
   _globals['_UNIONOPENING']._serialized_end=108
   _globals['_UNIONTERMS']._serialized_start=110
   _globals['_UNIONTERMS']._serialized_end=179
   _globals['_UNIONANNOUNCEMENT']._serialized_start=181
-  _globals['_UNIONANNOUNCEMENT']._serialized_end=214
-  _globals['_UNIONBRANCHES']._serialized_start=216
-  _globals['_UNIONBRANCHES']._serialized_end=265
-  _globals['_SETHEADER']._serialized_start=267
-  _globals['_SETHEADER']._serialized_end=322
-  _globals['_SETCHUNK']._serialized_start=324
-  _globals['_SETCHUNK']._serialized_end=396
-  _globals['_UNIONDIGEST']._serialized_start=398
-  _globals['_UNIONDIGEST']._serialized_end=441
+  _globals['_UNIONANNOUNCEMENT']._serialized_end=232
+  _globals['_UNIONBRANCHES']._serialized_start=234
+  _globals['_UNIONBRANCHES']._serialized_end=283
+  _globals['_SETHEADER']._serialized_start=285
+  _globals['_SETHEADER']._serialized_end=340
+  _globals['_SETCHUNK']._serialized_start=342
+  _globals['_SETCHUNK']._serialized_end=414
+  _globals['_UNIONDIGEST']._serialized_start=416
+  _globals['_UNIONDIGEST']._serialized_end=459
 # @@protoc_insertion_point(module_scope)

@@ -130,16 +130,20 @@ class UnionAnnouncement(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SIZE_FIELD_NUMBER: _builtins.int
+    SET_ROOT_FIELD_NUMBER: _builtins.int
     size: _builtins.int
     """The number of elements in the sender's set, padding included."""
+    set_root: _builtins.bytes
+    """The root of a salted Merkle tree over the set: the sender's commitment to it."""
     def __init__(
         self,
         *,
         size: _builtins.int = ...,
+        set_root: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["set_root", b"set_root", "size", b"size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -43,7 +43,6 @@ from florist.common.settings.network import Tls
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import unpacked_ids
 from florist.common.transport.channel import Traffic
-from florist.common.transport.messages import UnionAnnouncement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +94,7 @@ class Branch:
         self._leave()
         journal = self._journal(order.record)
         if not order.resumes:
-            journal.begin(order.token, b"", UnionAnnouncement(order.peer_size))
+            journal.begin_part(order.token, order.peer_size)
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
         journal.storage.require_space(disk_needed(width, *sizes, limit, partitions=order.count))

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from florist.common.cluster.branch_messages import BranchResult
     from florist.common.cluster.remote_branch import RemoteBranch
     from florist.common.groups.group import Group
+    from florist.common.privacy.commitment import SetCommitment
     from florist.common.psu.padded_set import PaddedIds
     from florist.common.psu.sealed_keys import UnionSecrets
     from florist.common.psu.union_runner import UnionTask
@@ -151,7 +152,7 @@ class _HeadAttempt:
         except BaseException:
             self._stop()
             raise
-        view = task.with_noise(self._joined_view(results))
+        view = task.completed(self._joined_view(results), union_secrets, journal)
         task.timer.end("union")
         return view
 
@@ -330,10 +331,12 @@ class JointJournal:
     def sealed(self) -> bytes:
         return self._journal.sealed
 
-    def begin(self, token: bytes, sealed: bytes, peer: UnionAnnouncement) -> None:
+    def begin(
+        self, token: bytes, sealed: bytes, peer: UnionAnnouncement, own: SetCommitment
+    ) -> None:
         """Start over, as `Journal.begin` does; branches start over with their orders."""
         self.resumes = False
-        self._journal.begin(token, sealed, peer)
+        self._journal.begin(token, sealed, peer, own)
 
 
 class _RankReader:

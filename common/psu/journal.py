@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.privacy.commitment import SetCommitment, StoredCommitment, SubsetKey
 from florist.common.psu.stored_sets import SetFacts, StoredSet
 
 if TYPE_CHECKING:
@@ -46,13 +47,17 @@ class _JournalFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     #: Identifies the two parties and tables, as we see them.
     identity: Hex
     token: Hex
     #: Our secrets, encrypted under a key that only the peer has.
     sealed: Hex
     peer_size: int = Field(ge=0)
+    #: The peer's commitment to its set, and the roots of our own subsets: people, dummies, pools.
+    #: Empty in the journal of a branch.
+    peer_root: Hex = ""
+    own_roots: tuple[Hex, Hex, Hex] = ("", "", "")
     starts: int = Field(ge=1)
     #: Our own hashed IDs, once they are completely stored.
     ids: _StoredFacts | None = None
@@ -90,6 +95,12 @@ class Journal:
         """The size of the peer's set, as it announced."""
         return self._now.peer_size
 
+    def commitment(self, key: bytes) -> StoredCommitment:
+        """The commitments of both parties to their sets; `key` is that of our own."""
+        people, dummies, pools = map(bytes.fromhex, self._now.own_roots)
+        own = SetCommitment(people, dummies, pools, SubsetKey.derived(key, "people"))
+        return StoredCommitment(own, bytes.fromhex(self._now.peer_root))
+
     @property
     def ids(self) -> StoredSet | None:
         """Our own hashed IDs, dummies included, in row order; None until they are stored."""
@@ -121,12 +132,40 @@ class Journal:
 
     # -- events ------------------------------------------------------------------------------------
 
-    def begin(self, token: bytes, sealed: bytes, peer: UnionAnnouncement) -> None:
+    def begin(
+        self, token: bytes, sealed: bytes, peer: UnionAnnouncement, own: SetCommitment
+    ) -> None:
         """Start a new union; nothing of an earlier one is kept.
+
+        Args:
+            token: identifies the union.
+            sealed: our secrets, encrypted.
+            peer: what the peer has announced.
+            own: our commitment to our set.
 
         Raises:
             ConfigurationError: it was started too often.
         """
+        roots = (own.people.hex(), own.dummies.hex(), own.pools.hex())
+        self._begin(token, sealed, peer.size, peer_root=peer.set_root.hex(), own_roots=roots)
+
+    def begin_part(self, token: bytes, peer_size: int) -> None:
+        """Start a new union as a branch, which has neither secrets nor commitments to keep.
+
+        Raises:
+            ConfigurationError: it was started too often.
+        """
+        self._begin(token, b"", peer_size)
+
+    def _begin(
+        self,
+        token: bytes,
+        sealed: bytes,
+        peer_size: int,
+        *,
+        peer_root: str = "",
+        own_roots: tuple[str, str, str] = ("", "", ""),
+    ) -> None:
         before = self._record
         starts = before.starts + bool(before.received) if before else 1
         if starts > MAX_STARTS:
@@ -142,7 +181,9 @@ class Journal:
                     identity=self._identity,
                     token=token.hex(),
                     sealed=sealed.hex(),
-                    peer_size=peer.size,
+                    peer_size=peer_size,
+                    peer_root=peer_root,
+                    own_roots=own_roots,
                     starts=starts,
                 )
             )

@@ -6,6 +6,8 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from florist.common.privacy.commitment import KEY_BYTES as COMMITMENT_KEY_BYTES
+
 if TYPE_CHECKING:
     from florist.common.groups.group import Exponent, Group
     from florist.common.privacy.count_noise import CountNoise
@@ -68,13 +70,19 @@ class OwnSecrets:
     #: Determines the dummy IDs (`hashed_ids.py`): the same in every attempt at one union, so that
     #: an element that changes does not tell the peer that it is a dummy.
     dummy_key: bytes
+    #: The key of our commitment to our set (`privacy/commitment.py`).
+    commitment_key: bytes
     draws: CountDraws
 
     @classmethod
     def fresh(cls, group: Group, noise: CountNoise | None = None) -> Self:
         """Return random secrets."""
-        dummy_key = secrets.token_bytes(DUMMY_KEY_BYTES)
-        return cls(Keys.fresh(group), dummy_key, CountDraws.fresh(noise))
+        return cls(
+            Keys.fresh(group),
+            secrets.token_bytes(DUMMY_KEY_BYTES),
+            secrets.token_bytes(COMMITMENT_KEY_BYTES),
+            CountDraws.fresh(noise),
+        )
 
     def __repr__(self) -> str:
         return "OwnSecrets(…)"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from florist.common.privacy.commitment import BATCH, commit
 from florist.common.privacy.count_noise import CountNoise
 from florist.common.psu.hashed_ids import DummyIds
 from florist.common.psu.keys import OwnSecrets
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
+    from florist.common.privacy.commitment import SetCommitment
     from florist.common.settings.party_config import PartyConfig
     from florist.common.settings.union import CountPrivacy
     from florist.common.storage.id_column import Ids
@@ -62,6 +64,11 @@ class PaddedIds:
             yield block
         for start in range(used, self.padding, rows):
             yield self._padding_rows(start, min(rows, self.padding - start))
+
+    def commit(self, key: bytes) -> SetCommitment:
+        """Return our commitment to this set under a secret key."""
+        people, dummies = self.people.batches(BATCH), self.dummies.batches(BATCH)
+        return commit(people, dummies, [self.pool], key)
 
     def _padding_rows(self, start: int, count: int) -> IdColumn:
         """Return `count` IDs of the padding from number `start` on."""

@@ -1,9 +1,9 @@
 """Keeps a union's secrets across a crash without ever writing them to disk in the clear.
 
-A party encrypts its exponents, the key of its dummy IDs and its random draws under a random key and
-stores the ciphertext; the random key is only in the peer's memory. So neither the disk alone nor
-the peer alone reveals them. A party that restarts asks its peer, which is still running, for the
-key. If both have stopped, the secrets are lost, and the union starts over.
+A party encrypts its exponents, its other keys and its random draws under a random key and stores
+the ciphertext; the random key is only in the peer's memory. So neither the disk alone nor the peer
+alone reveals them. A party that restarts asks its peer, which is still running, for the key. If
+both have stopped, the secrets are lost, and the union starts over.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def seal(own: OwnSecrets, key: bytes, token: bytes) -> bytes:
     parts = [
         [f"{int(each):x}" for each in exponents],
         own.dummy_key.hex(),
+        own.commitment_key.hex(),
         own.draws.dummies,
         own.draws.chosen,
     ]
@@ -88,6 +89,7 @@ def unseal(sealed: bytes, key: bytes, token: bytes) -> OwnSecrets | None:
         plain = ChaCha20Poly1305(key).decrypt(nonce, text, _FORMAT + token)
     except InvalidTag:
         return None
-    exponents, dummy_key, dummies, chosen = json.loads(plain)
+    exponents, dummy_key, commitment_key, dummies, chosen = json.loads(plain)
     keys = Keys(*(Exponent(int(each, 16)) for each in exponents))
-    return OwnSecrets(keys, bytes.fromhex(dummy_key), CountDraws(dummies, tuple(chosen)))
+    draws = CountDraws(dummies, tuple(chosen))
+    return OwnSecrets(keys, bytes.fromhex(dummy_key), bytes.fromhex(commitment_key), draws)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from florist.common.core.errors import ProtocolViolation
@@ -19,6 +20,7 @@ from florist.common.transport.messages import (
 
 if TYPE_CHECKING:
     from florist.common.groups.group import Group
+    from florist.common.privacy.commitment import SetCommitment
     from florist.common.psu.keys import OwnSecrets
     from florist.common.transport.channel import Channel
 
@@ -26,6 +28,7 @@ log = logging.getLogger("florist.align")
 
 _TOKEN_BYTES = 32
 _COMMITMENT_BYTES = 32
+_ROOT_BYTES = 32
 
 #: An exchange is identified by its first step.
 _FIRST_STEPS = frozenset(
@@ -53,7 +56,18 @@ class UnionJournal(Protocol):
 
     def drop_damaged(self) -> bool: ...
 
-    def begin(self, token: bytes, sealed: bytes, peer: UnionAnnouncement) -> None: ...
+    def begin(
+        self, token: bytes, sealed: bytes, peer: UnionAnnouncement, own: SetCommitment
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedSet:
+    """What a party announces about its set at the start of a new union."""
+
+    #: Padding included.
+    size: int
+    commitment: SetCommitment
 
 
 class OwnSet(Protocol):
@@ -63,7 +77,7 @@ class OwnSet(Protocol):
         """Return fresh secrets for a new union."""
         ...
 
-    def announce(self, token: bytes, own: OwnSecrets) -> UnionAnnouncement:
+    def announce(self, token: bytes, own: OwnSecrets) -> AnnouncedSet:
         """Return what we announce about our set; called once, just before it is sent."""
         ...
 
@@ -116,9 +130,10 @@ def open_union(
     token = _new_token(nonce, _their_nonce(channel, nonce, their_terms))
     own = own_set.draw_secrets(group)
     announced = own_set.announce(token, own)
-    channel.send(announced)
-    peer = channel.receive(UnionAnnouncement)
-    journal.begin(token, seal(own, terms.sealing_key, token), peer)
+    channel.send(UnionAnnouncement(announced.size, announced.commitment.root))
+    peer = _checked_announcement(channel.receive(UnionAnnouncement))
+    sealed = seal(own, terms.sealing_key, token)
+    journal.begin(token, sealed, peer, announced.commitment)
     return UnionSecrets(token, own, terms.sealing_key, their_terms.sealing_key), frozenset()
 
 
@@ -159,3 +174,9 @@ def _checked_terms(terms: UnionTerms, *, may_resume: bool) -> UnionTerms:
     ):
         raise ProtocolViolation("the peer's terms for the union are inconsistent")
     return terms
+
+
+def _checked_announcement(announcement: UnionAnnouncement) -> UnionAnnouncement:
+    if len(announcement.set_root) != _ROOT_BYTES:
+        raise ProtocolViolation("the peer's commitment to its set is not a hash")
+    return announcement

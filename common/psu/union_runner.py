@@ -11,11 +11,10 @@ from florist.common.psu.journal import Journal
 from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.padded_set import PaddedSet, noise_of
 from florist.common.psu.planted_pairs import PlantedPairs
-from florist.common.psu.union_handshake import open_union
+from florist.common.psu.union_handshake import AnnouncedSet, open_union
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.open_session import ConnectingRole
 from florist.common.storage.files import FolderStorage
-from florist.common.transport.messages import UnionAnnouncement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -81,15 +80,15 @@ class UnionTask:
         """Return the pairs that the passive party plants in a union that is open."""
         return PlantedPairs.of(union.own, self.config.agreement.union.planted_pairs)
 
-    def with_noise(self, view: UnionView) -> UnionView:
-        """Return the view with what is public about the noise of its sizes."""
+    def completed(self, view: UnionView, union: UnionSecrets, journal: Journal) -> UnionView:
+        """Return the view of a complete union with its commitments and its public noise."""
+        view = replace(view, commitment=journal.commitment(union.own.commitment_key))
         if (noise := self._padded_set.noise) is None:
             return view
         # Both parties have drawn from the same distribution.
         deviation = math.sqrt(2) * noise.deviation
-        return replace(
-            view, sizes=replace(view.sizes, pool=noise.pool_size, shared_deviation=deviation)
-        )
+        sizes = replace(view.sizes, pool=noise.pool_size, shared_deviation=deviation)
+        return replace(view, sizes=sizes)
 
     # -- as the handshake needs it -----------------------------------------------------------------
 
@@ -97,11 +96,12 @@ class UnionTask:
         """Return fresh secrets for a new union."""
         return self._padded_set.draw_secrets(group)
 
-    def announce(self, token: bytes, own: OwnSecrets) -> UnionAnnouncement:
+    def announce(self, token: bytes, own: OwnSecrets) -> AnnouncedSet:
         """Return what we announce about our set."""
-        size = len(self._padded_set.ids(token, own))
-        self.before_announcing(size)
-        return UnionAnnouncement(size)
+        ids = self._padded_set.ids(token, own)
+        commitment = ids.commit(own.commitment_key)
+        self.before_announcing(len(ids))
+        return AnnouncedSet(len(ids), commitment)
 
     @property
     def _padded_set(self) -> PaddedSet:
@@ -154,25 +154,25 @@ class LocalUnionRunner:
         return self.executor.name
 
     def run(self, task: UnionTask) -> UnionView:
-        work, ids = self._open(task)
+        work, union = self._open(task)
         if work.journal.ids is None:
             with task.progress.step(f"hashing our IDs ({task.table})") as step:
-                work.store_ids(hashed_ids(self.executor, ids, step))
+                work.store_ids(hashed_ids(self.executor, task.padded_ids(union), step))
         task.timer.end("hash")
         view = task.role.run_psu(task.session, work, task.progress, task.table)
         task.timer.end("union")
-        return task.with_noise(view)
+        return task.completed(view, union, work.journal)
 
-    def _open(self, task: UnionTask) -> tuple[UnionWork, PaddedIds]:
-        """Agree with the peer on where to resume or start over; return our set too."""
+    def _open(self, task: UnionTask) -> tuple[UnionWork, UnionSecrets]:
+        """Agree with the peer on where to resume or start over."""
         table, group, secrets = task.table, self.executor.group, task.secrets.by_table
         storage = FolderStorage(task.folder / table)
         journal = Journal(storage, group.width, task.identity)
         channel = task.session.channel(f"{table}.psu.opening")
         union, done = open_union(channel, group, journal, secrets.get(table), task)
         secrets[table] = union
-        ids, limit = task.padded_ids(union), task.config.alignment.memory_bytes
-        storage.require_space(disk_needed(group.width, len(ids), journal.peer_size, limit))
+        size, limit = len(task.padded_ids(union)), task.config.alignment.memory_bytes
+        storage.require_space(disk_needed(group.width, size, journal.peer_size, limit))
         work = UnionWork(
             self.executor,
             union.keys,
@@ -181,7 +181,7 @@ class LocalUnionRunner:
             memory_for_sorting(limit, self.executor.memory),
             planted=task.planted_pairs(union),
         )
-        return work, ids
+        return work, union
 
     def forget(self, folder: Path, tables: Iterable[TableName]) -> None:
         """Do nothing: everything is stored on this machine."""

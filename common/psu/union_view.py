@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from florist.common.privacy.commitment import StoredCommitment
     from florist.common.psu.ranks import StoredRanks
     from florist.common.psu.stored_sets import StoredSet
     from florist.common.psu.union_work import UnionWork
@@ -30,6 +31,8 @@ class UnionView:
     ranks: StoredRanks
     digest: bytes
     sizes: UnionSizes
+    #: Both parties' commitments to their sets; the runner of the union adds them.
+    commitment: StoredCommitment | None = None
 
     @property
     def rank_of_own(self) -> npt.NDArray[np.int64]:

@@ -21,10 +21,13 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.privacy.commitment import save_commitment
 from florist.common.session.union_sizes import UnionSizes  # noqa: TC001 - read by pydantic
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from florist.common.privacy.commitment import StoredCommitment
 
 #: The tables that are aligned, each by its own union.
 TableName = Literal["train", "test", "evaluation"]
@@ -89,6 +92,8 @@ class Alignment:
 
     summary: AlignmentSummary
     ranks: Ranks = field(repr=False)
+    #: Both parties' commitments to their sets; None if they are not read.
+    commitment: StoredCommitment | None = field(default=None, repr=False)
 
     def rank_parts(self) -> Iterator[npt.NDArray[np.int64]]:
         """The ranks in row order, in parts unless they are in memory already."""
@@ -156,6 +161,8 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
     with pq.ParquetWriter(folder / _RANKS_FILE, schema, use_dictionary=False) as writer:
         for ranks in alignment.rank_parts():
             writer.write_table(pa.table([ranks], schema))
+    if alignment.commitment is not None:
+        save_commitment(folder, alignment.commitment)
     text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)
     (folder / _SUMMARY_FILE).write_text(text + "\n", encoding="utf-8")
 

@@ -204,7 +204,7 @@ class UnionAgreement:
         ranks[rows] = some.rank_of_row
         self.runs.drop_work("evaluate")  # another attempt chooses other people
         summary = replace(some.summary, rows=len(table), table_fingerprint=table.fingerprint)
-        return EvaluationUnion(Alignment(summary, ranks), draws.secret)
+        return EvaluationUnion(Alignment(summary, ranks, some.commitment), draws.secret)
 
 
 def _check_shared(alignment: Alignment) -> None:

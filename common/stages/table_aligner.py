@@ -69,7 +69,7 @@ class TableAligner:
             )
         )
         summary = self._summary(len(ids), fingerprint, view)
-        return Alignment(summary, partial(view.ranks.parts, len(ids)))
+        return Alignment(summary, partial(view.ranks.parts, len(ids)), view.commitment)
 
     def _identity(self, table: TableName, fingerprint: str) -> bytes:
         """Identify what is aligned with whom: work with another identity is not resumed."""

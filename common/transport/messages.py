@@ -113,6 +113,8 @@ class UnionAnnouncement:
 
     #: The size of its set, padding included.
     size: int
+    #: Its commitment to the set, which an auditor can check later.
+    set_root: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,7 @@ MESSAGES = (
                     resume=False, commitment=commitment(_DIGEST), sealing_key=bytes(KEY_BYTES)
                 ),
                 NonceReveal(_DIGEST),
-                UnionAnnouncement(3),
+                UnionAnnouncement(3, _DIGEST),
             ),
         ),
     ),
@@ -460,7 +460,7 @@ def _checkpoint_files(folder: Path) -> Iterable[Target]:
 
 def _small_files(folder: Path) -> Iterable[Target]:
     storage = FolderStorage(folder / "union")
-    Journal(storage, GROUP.width, _DIGEST).begin(_DIGEST, bytes(48), UnionAnnouncement(3))
+    Journal(storage, GROUP.width, _DIGEST).begin_part(_DIGEST, 3)
 
     def going_on() -> object:
         journal = Journal(storage, GROUP.width, _DIGEST)

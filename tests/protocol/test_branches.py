@@ -44,12 +44,13 @@ def _small_blocks() -> Iterable[None]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(overlapping_sets(largest=60), st.integers(2, 4))
+@given(overlapping_sets(largest=60), st.integers(2, 4), st.sampled_from([0, 1, 5]))
 def test_branches_compute_the_ideal_union(
-    sets: tuple[list[bytes], list[bytes]], count: int
+    sets: tuple[list[bytes], list[bytes]], count: int, planted: int
 ) -> None:
-    active, passive = map(joined, run_branches(X25519, sets, count))
+    active, passive = map(joined, run_branches(X25519, sets, count, planted=planted))
     assert is_ideal(*sets, active, passive)
+    assert active.sizes.planted == 2 * planted
 
 
 def test_another_group_is_split_into_ranges_too() -> None:

@@ -44,16 +44,19 @@ def overlapping_sets(draw: st.DrawFn, largest: int) -> tuple[list[bytes], list[b
 
 
 @settings(max_examples=40, deadline=None)
-@given(overlapping_sets(largest=60))
-def test_x25519_computes_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
-    active, passive = run_pair(X25519, *sets).views()
+@given(overlapping_sets(largest=60), st.sampled_from([0, 1, 20]))
+def test_x25519_computes_the_ideal_union(
+    sets: tuple[list[bytes], list[bytes]], planted: int
+) -> None:
+    active, passive = run_pair(X25519, *sets, planted=planted).views()
     assert is_ideal(*sets, active, passive)
+    assert active.sizes.planted == 2 * planted
 
 
 @settings(max_examples=10, deadline=None)
-@given(overlapping_sets(largest=12))
-def test_modp_computes_the_ideal_union(sets: tuple[list[bytes], list[bytes]]) -> None:
-    active, passive = run_pair(MODP, *sets).views()
+@given(overlapping_sets(largest=12), st.sampled_from([0, 3]))
+def test_modp_computes_the_ideal_union(sets: tuple[list[bytes], list[bytes]], planted: int) -> None:
+    active, passive = run_pair(MODP, *sets, planted=planted).views()
     assert is_ideal(*sets, active, passive)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -456,7 +457,7 @@ def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
 
 def test_the_repr_of_secrets_has_none() -> None:
     memory = SecretsInMemory()
-    own = OwnSecrets(Keys.fresh(GROUP), b"dummies", CountDraws(98765, (4321,)))
+    own = OwnSecrets(Keys.fresh(GROUP), b"dummies", b"dummies", CountDraws(98765, (4321,)))
     kept = UnionSecrets(b"t" * 32, own, b"own-key", b"peers")
     memory.by_table["train"] = kept
     shown_dummies = repr(DummyIds(b"dummies", 98765))

@@ -22,7 +22,6 @@ from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import UnionAnnouncement
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.memory_storage import MemoryStorage
 from tests.support.psu import UNLIMITED
@@ -102,7 +101,7 @@ def run_branches(
 
             executor = LocalExecutor(group)
             journal = Journal(make_storage(), group.width, b"")
-            journal.begin(b"", b"", UnionAnnouncement(peer_size))
+            journal.begin_part(b"", peer_size)
             workers = WorkerGroup(number, mailboxes[number], mailboxes, check)
             work = UnionWork(
                 executor, keys, journal, frozenset(), memory, workers, planted=planted_pairs[side]

@@ -18,7 +18,6 @@ from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import UnionAnnouncement
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.memory_storage import MemoryStorage
 
@@ -93,7 +92,7 @@ def work_on(
 ) -> UnionWork:
     """Return a party's side of a union, in memory."""
     journal = Journal(MemoryStorage(), executor.group.width, b"")
-    journal.begin(b"", b"", UnionAnnouncement(peer_size))
+    journal.begin_part(b"", peer_size)
     pairs = PlantedPairs(planted, secrets.token_bytes(32))
     work = UnionWork(executor, keys, journal, frozenset(), UNLIMITED, planted=pairs)
     work.store_ids(executor.hashed([IdColumn.from_bytes(ids)]))

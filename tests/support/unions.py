@@ -15,11 +15,11 @@ from florist.common.psu.hashed_ids import hashed_ids
 from florist.common.psu.journal import Journal
 from florist.common.psu.padded_set import PaddedSet
 from florist.common.psu.planted_pairs import PlantedPairs
-from florist.common.psu.union_handshake import open_union
+from florist.common.psu.union_handshake import AnnouncedSet, open_union
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import Step, UnionAnnouncement
+from florist.common.transport.messages import Step
 from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.psu import UNLIMITED, Outcome, Pair
 
@@ -74,8 +74,8 @@ class Side:
     planted: int = 0
     #: Exchanges that the last attempt skipped.
     done: frozenset[Step] = field(default_factory=frozenset)
-    #: The sizes that were announced, one for each new union.
-    announced: list[int] = field(default_factory=list)
+    #: What was announced, for each new union.
+    announced: list[AnnouncedSet] = field(default_factory=list)
 
     def attempt(self, link: Link) -> Outcome:
         """Open the union and run it from where both parties can resume."""
@@ -106,9 +106,10 @@ class Side:
     def draw_secrets(self, group: Group) -> OwnSecrets:
         return self.padded.draw_secrets(group)
 
-    def announce(self, token: bytes, own: OwnSecrets) -> UnionAnnouncement:
-        self.announced.append(len(self.padded.ids(token, own)))
-        return UnionAnnouncement(self.announced[-1])
+    def announce(self, token: bytes, own: OwnSecrets) -> AnnouncedSet:
+        ids = self.padded.ids(token, own)
+        self.announced.append(AnnouncedSet(len(ids), ids.commit(own.commitment_key)))
+        return self.announced[-1]
 
     def journal(self) -> Journal:
         identity = hashlib.sha256(b"\0".join(self.ids)).digest()

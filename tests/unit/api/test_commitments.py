@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from florist.cli.tool import app
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.table_ids import IdReader
-from florist.common.privacy.commitment import StoredCommitment, commit, save_commitment
+from florist.common.privacy.commitment import StoredCommitment, commit
 from florist.common.session.alignment_result import Alignment, write_alignment
+from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.loader import load_config
 from florist.common.storage.id_column import IdColumn
 from tests.support.parties import ROLES, Workspace
@@ -44,8 +45,8 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     ):
         folder = workspace.run_directory(role).alignment
         (folder / "train").mkdir(parents=True)
-        write_alignment(folder / "train", Alignment(replace(SUMMARY, union_size=len(ids)), ranks))
-        save_commitment(folder / "train", commitments)
+        summary = replace(SUMMARY, sizes=UnionSizes(len(ids), 1, len(ids)))
+        write_alignment(folder / "train", Alignment(summary, ranks, commitments))
     return workspace
 
 

@@ -30,6 +30,7 @@ from florist.common.core.errors import (
     FloristError,
     PeerLost,
 )
+from florist.common.privacy.commitment import commit
 from florist.common.psu.journal import Journal
 from florist.common.transport.channel import Traffic
 from florist.common.transport.messages import UnionAnnouncement
@@ -44,12 +45,14 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=BranchMessage)
 
+COMMITMENT = commit([], [], [], bytes(32))
+
 # -- resuming --------------------------------------------------------------------------------------
 
 
 def joint_journal(*states: ResumeState) -> JointJournal:
     journal = Journal(MemoryStorage(), 32, b"\1")
-    journal.begin(b"union", b"sealed", UnionAnnouncement(9))
+    journal.begin(b"union", b"sealed", UnionAnnouncement(9, b""), COMMITMENT)
     return JointJournal(journal, states)
 
 
@@ -70,7 +73,7 @@ def test_a_union_starts_over_if_one_branch_has_lost_its_part(token: bytes) -> No
         ResumeState(token=token, finished=(), has_ids=False),
     )
     assert joint.token == b""
-    joint.begin(b"new", b"sealed", UnionAnnouncement(8))
+    joint.begin(b"new", b"sealed", UnionAnnouncement(8, b""), COMMITMENT)
     assert not joint.resumes
     assert not joint.has_ids
     assert joint.peer_size == 8

@@ -11,8 +11,10 @@ from florist.common.core.errors import (
     ConfigurationError,
     ProtocolViolation,
 )
+from florist.common.privacy.commitment import StoredCommitment, commit
 from florist.common.psu.journal import MAX_STARTS, Journal, set_name
 from florist.common.psu.stored_sets import SetFacts
+from florist.common.storage.id_column import IdColumn
 from florist.common.transport.messages import Step, UnionAnnouncement
 from tests.support.storages import KINDS, ROWS, WIDTH, make_storage, written
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from florist.common.storage.files import Storage
 
 STEP = Step.ACTIVE_FIRST_ROUND
+COMMITMENT = commit([IdColumn.from_bytes([b"ann"])], [], [], b"k" * 32)
 
 
 @pytest.fixture(params=KINDS)
@@ -31,7 +34,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 def started(storage: Storage, identity: bytes = b"\1") -> Journal:
     journal = Journal(storage, WIDTH, identity)
-    journal.begin(b"\2" * 32, b"sealed", UnionAnnouncement(7))
+    journal.begin(b"\2" * 32, b"sealed", UnionAnnouncement(7, b"\5" * 32), COMMITMENT)
     return journal
 
 
@@ -44,6 +47,7 @@ def test_a_journal_is_reloaded(storage: Storage) -> None:
 
     again = Journal(storage, WIDTH, b"\1")
     assert (again.token, again.sealed, again.peer_size) == (b"\2" * 32, b"sealed", 7)
+    assert again.commitment(b"k" * 32) == StoredCommitment(COMMITMENT, b"\5" * 32)
     assert again.drop_damaged()
     assert again.finished == [STEP, Step.PASSIVE_HASHING]
     assert again.stored_result(STEP).is_intact
@@ -100,18 +104,17 @@ def test_the_peer_must_send_the_same_again(storage: Storage) -> None:
 def test_starting_over_clears_everything_and_is_limited(storage: Storage) -> None:
     journal = started(storage)
     for _ in range(MAX_STARTS - 1):
-        journal.begin(
-            b"\2" * 32, b"", UnionAnnouncement(7)
-        )  # the peer has received nothing: it does not count
+        # The peer has received nothing, so this does not count.
+        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7, b"\5" * 32), COMMITMENT)
     for _ in range(MAX_STARTS - 1):
         journal.check_received(STEP, SetFacts(3, b"\7" * 32))
         written(storage, set_name(STEP))
-        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7))
+        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7, b"\5" * 32), COMMITMENT)
         assert storage.size(set_name(STEP)) is None
         assert json.loads(_text(storage))["received"] == {}
     journal.check_received(STEP, SetFacts(3, b"\7" * 32))
     with pytest.raises(ConfigurationError, match="--force"):
-        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7))
+        journal.begin(b"\2" * 32, b"", UnionAnnouncement(7, b"\5" * 32), COMMITMENT)
 
 
 def _text(storage: Storage) -> bytes:

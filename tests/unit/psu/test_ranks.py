@@ -22,7 +22,6 @@ from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.element_sets import find_rows, sorted_set
 from florist.common.storage.files import FolderStorage
-from florist.common.transport.messages import UnionAnnouncement
 from tests.support.memory_storage import MemoryStorage
 from tests.support.psu import UNLIMITED
 
@@ -49,7 +48,7 @@ def universe_of(size: int, seed: int) -> Elements:
 
 def work_in(storage: Storage, memory: int = UNLIMITED) -> UnionWork:
     journal = Journal(storage, WIDTH, b"")
-    journal.begin(b"", b"", UnionAnnouncement(7))
+    journal.begin_part(b"", 7)
     return UnionWork(LocalExecutor(GROUP), KEYS, journal, frozenset(), memory)
 
 
