@@ -75,6 +75,10 @@ class QuickClicks(ClickSample):
             "agreement.training.micro_batch": 16,
             "agreement.training.cut_width": 8,
             "agreement.training.checkpoint_every": 3,
+            # Little padding, so that small tables have enough rows to stand in for it.
+            "agreement.union.privacy.epsilon": 10.0,
+            "agreement.union.privacy.delta": 1e-3,
+            "agreement.union.planted_pairs": 3,
         }
 
 
