@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
+    from florist.common.privacy.count_noise import CountNoise
 
 
 #: What may differ between two runs on sets of the same sizes: times and addresses.
@@ -50,6 +51,7 @@ def log_of_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[RoleN
     workspace = Workspace.create(directory)
     for role, ids in tables.items():
         write_table(workspace.table(role), ids)
+        workspace.configure(role, {"agreement.union.privacy": None})  # otherwise sizes are random
     options = ("--log-format", "json", "--verbose")
     with (
         workspace.start("active", *options) as active,
@@ -96,8 +98,8 @@ def drawn_secrets(monkeypatch: pytest.MonkeyPatch) -> list[OwnSecrets]:
     drawn: list[OwnSecrets] = []
     fresh = OwnSecrets.fresh
 
-    def recorded(group: Group) -> OwnSecrets:
-        drawn.append(fresh(group))
+    def recorded(group: Group, noise: CountNoise | None = None) -> OwnSecrets:
+        drawn.append(fresh(group, noise))
         return drawn[-1]
 
     monkeypatch.setattr(keys_module.OwnSecrets, "fresh", recorded)
@@ -158,6 +160,11 @@ def test_the_result_contains_no_id_and_no_element(tmp_path: Path) -> None:
             "alignment/train/alignment.json",
             "alignment/train/ranks.parquet",
             "evidence/align.json",
+        assert {p.name for p in files} == {
+            "alignment.json",
+            "commitment.json",
+            "commitment.key",
+            "ranks.parquet",
             ".lock",
         }
         assert not any(b"person-" in p.read_bytes() for p in files)
