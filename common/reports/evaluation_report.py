@@ -16,8 +16,8 @@ from florist.common.reports.html import (
     titled_section,
 )
 from florist.common.reports.plots import COLOUR, svg_plot
-from florist.common.training.history import MIN_BIN_ROWS
 from florist.common.reports.size_statements import guarantee, known_sizes
+from florist.common.training.history import MIN_BIN_ROWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -83,7 +83,7 @@ class EvidenceExchange:
 
 def union_facts(role: RoleName, summary: AlignmentSummary, folder: Path) -> UnionFacts:
     """Return what both parties know of a union; `folder` has its files."""
-    active, passive = _by_role(role, summary.own_size, summary.peer_size)
+    active, passive = _by_role(role, summary.sizes.own, summary.sizes.peer)
     roots = [root.hex() for root in load_roots(folder)] if has_commitment(folder) else [None, None]
     active_root, passive_root = _by_role(role, *roots)
     return UnionFacts(

@@ -82,7 +82,7 @@ def test_sizes_and_digests_are_those_of_the_results(finished: Workspace) -> None
         summary = finished.run_directory(role).load_summary()
         assert union["sha256"] == summary.union_sha256
         assert union["union_size"] == summary.union_size
-        assert union[f"{role}_size"] == summary.own_size
+        assert union[f"{role}_size"] == summary.sizes.own
     trained = load_stage_evidence(evidence_of(finished, "active") / "train.json").record
     for role in ROLES:
         manifest = json.loads((finished.run_directory(role).training / "model.json").read_text())
