@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -53,11 +53,16 @@ class UnionFacts:
     active_size: int
     passive_size: int
     union_size: int
+    #: The public estimate of the number of shared people, and its standard deviation.
+    shared_estimate: int
+    shared_deviation: float
+    #: The number of IDs in each pool of private counts; 0 if the sizes are exact.
+    pool: int
+    #: Elements of the union that the passive party has planted.
+    planted: int
     #: The roots to which the parties committed before the union; None if they did not.
     active_commitment: str | None = None
     passive_commitment: str | None = None
-    #: Further facts that both know, such as the estimated overlap.
-    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

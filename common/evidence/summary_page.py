@@ -16,6 +16,7 @@ from florist.common.reports.html import (
     titled_section,
 )
 from florist.common.reports.shown_values import byte_count, number
+from florist.common.reports.size_statements import estimate_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,11 +143,7 @@ def _unions(run: RunFacts) -> Html:
     rows = []
     for stage in run.stages:
         for table, union in _made(stage).items():
-            more = union.get("more") or {}
-            estimate = more.get("shared_estimate")
-            shared = number(None)
-            if estimate is not None:
-                shared = f"{estimate:,.0f} ± {more['shared_deviation']:.1f}"
+            shared = estimate_text(union["shared_estimate"], union["shared_deviation"])
             rows.append(
                 (
                     f"union of the {table} tables",
@@ -157,7 +154,7 @@ def _unions(run: RunFacts) -> Html:
                     f"{union['sha256'][:16]}…",
                 )
             )
-    heads = ("announced sizes", "active", "passive", "union", "shared (estimate)", "SHA-256")
+    heads = ("announced sizes", "active", "passive", "union", "shared (estimated)", "SHA-256")
     return figures_table(heads, rows) if rows else markup()
 
 

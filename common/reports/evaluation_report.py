@@ -56,6 +56,8 @@ class EvaluationReport:
     own_features: bool
     bytes_sent: int
     bytes_received: int
+    #: A sentence on who has signed the evidence of the stage.
+    evidence: str = ""
 
     @property
     def warning(self) -> str:
@@ -241,6 +243,7 @@ def _learned(report: EvaluationReport) -> Html:
             f"person's, so {active} can guess who is shared; the better the model, the better the "
             "guess. No evaluation of a model can avoid this.",
         ),
+        tag("p", report.evidence) if report.evidence else "",
     )
 
 

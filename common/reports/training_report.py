@@ -79,6 +79,8 @@ class TrainingReport:
     bytes_received: int
     #: The findings of the self-audit; None if there was none.
     audit: AuditRecord | None = None
+    #: A sentence on who has signed the evidence of the stage.
+    evidence: str = ""
 
 
 def render(report: TrainingReport) -> str:
@@ -307,7 +309,10 @@ def _learned(report: TrainingReport) -> Html:
         f"{report.history.rows / max(sizes.union, 1):.3g} times. The self-audit measures how well "
         "the attacks that it includes succeed.",
     )
-    return markup(tag("div", bars, known, class_="grid"), tag("div", *sides, class_="grid"), limits)
+    signed = tag("p", report.evidence) if report.evidence else ""
+    return markup(
+        tag("div", bars, known, class_="grid"), tag("div", *sides, class_="grid"), limits, signed
+    )
 
 
 def _side(party: str, learned: str, hidden: str) -> Html:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -154,7 +154,7 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
     def report(
         self, inputs: EvaluateInputs, outcome: EvaluationReport, session: Session, evidence: str
     ) -> str:
-        return render(outcome)
+        return render(replace(outcome, evidence=evidence))
 
 
 def check_strategy(agreement: TrainingAgreement) -> None:

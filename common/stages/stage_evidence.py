@@ -83,14 +83,19 @@ class EvidenceExchange:
 
 def union_facts(role: RoleName, summary: AlignmentSummary, folder: Path) -> UnionFacts:
     """Return what both parties know of a union; `folder` has its files."""
-    active, passive = _by_role(role, summary.sizes.own, summary.sizes.peer)
+    sizes = summary.sizes
+    active, passive = _by_role(role, sizes.own, sizes.peer)
     roots = [root.hex() for root in load_roots(folder)] if has_commitment(folder) else [None, None]
     active_root, passive_root = _by_role(role, *roots)
     return UnionFacts(
         sha256=summary.union_sha256,
         active_size=active,
         passive_size=passive,
-        union_size=summary.union_size,
+        union_size=sizes.union,
+        shared_estimate=sizes.shared_estimate,
+        shared_deviation=sizes.shared_deviation,
+        pool=sizes.pool,
+        planted=sizes.planted,
         active_commitment=active_root,
         passive_commitment=passive_root,
     )

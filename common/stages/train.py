@@ -157,6 +157,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
                 bytes_sent=session.traffic.sent,
                 bytes_received=session.traffic.received,
                 audit=outcome.audit,
+                evidence=evidence,
             )
         )
 

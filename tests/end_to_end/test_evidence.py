@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 from florist.cli.tool import app
 from florist.common.evidence.evidence_file import load_stage_evidence
+from florist.common.privacy.commitment import load_roots
 from florist.common.session.retention import artefact_of
 from florist.common.session.stage_state import STAGES
 from florist.common.settings.loader import load_config
-from tests.support.parties import ROLES, QuickClicks, Workspace
+from tests.support.parties import ROLES, QuickClicks, Workspace, other
+from tests.support.tables import read_ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from florist.common.core.roles import RoleName
+    from florist.common.session.alignment_result import TableName
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ def test_sizes_and_digests_are_those_of_the_results(finished: Workspace) -> None
         assert union["sha256"] == summary.union_sha256
         assert union["union_size"] == summary.union_size
         assert union[f"{role}_size"] == summary.sizes.own
+        assert union["shared_estimate"] == summary.sizes.shared_estimate
+        own, peer = load_roots(finished.run_directory(role).alignment_folder("train"))
+        assert union[f"{role}_commitment"] == own.hex()
+        assert union[f"{other(role)}_commitment"] == peer.hex()
     trained = load_stage_evidence(evidence_of(finished, "active") / "train.json").record
     for role in ROLES:
         manifest = json.loads((finished.run_directory(role).training / "model.json").read_text())
@@ -117,6 +124,35 @@ def test_the_commands_write_and_verify(finished: Workspace, tmp_path: Path) -> N
     result = florist("evidence", "verify", tmp_path / "evidence.json", "--authority", authority)
     assert result.exit_code == 1
     assert "the signature is wrong" in result.output
+
+
+@pytest.mark.parametrize("table", ["train", "test", "evaluation"])
+def test_an_auditor_can_ask_who_was_in_a_set(
+    finished: Workspace, tmp_path: Path, table: TableName
+) -> None:
+    proof = tmp_path / "proof.json"
+    for role in ROLES:
+        ours, theirs = (finished.run_directory(each).path for each in (role, other(role)))
+        made = ("--run", ours, "--config", finished.config(role), "--table", table)
+        drawn = ("--challenge", "4 6 1", "--sample", 20)
+        result = florist("commitment", "open", *made, *drawn, "--output", proof)
+        assert result.exit_code == 0, result.output
+        # The peer's run has the root that it received before the union; our own is another.
+        check = ("commitment", "check", proof, "--table", table, *drawn)
+        assert florist(*check, "--run", theirs).exit_code == 0
+        assert florist(*check, "--run", ours).exit_code == 1
+        people = {bytes.fromhex(leaf["id"]) for leaf in json.loads(proof.read_text())["opened"]}
+        data = load_config(finished.config(role)).data
+        found = {"train": data.train, "test": data.test_table, "evaluation": data.evaluation_table}
+        settings = found[table]
+        assert settings is not None
+        assert people < set(read_ids(settings.path, "person", "strip"))
+
+
+def test_reports_say_who_has_signed(finished: Workspace) -> None:
+    for stage in STAGES[1:]:
+        report = (finished.run_directory("active").result(stage) / "report.html").read_text()
+        assert "This party and telco have signed the same record of this stage." in report
 
 
 def test_another_authority_is_noticed(finished: Workspace, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_different_facts_are_not_signed(active: Credentials, passive: Credential
         {"sha256": "00" * 32},
         {"union_size": 551},
         {"active_commitment": None},
-        {"more": {"estimate": 1.5}},
+        {"shared_estimate": 151},
     ):
         sides = connected(active, passive)
         sides["passive"].facts = StageFacts({"train": replace(UNION, **changed)})
