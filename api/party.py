@@ -35,6 +35,7 @@ def run_party(
     *,
     on_progress: ProgressCallback | None = None,
     force: bool = False,
+    accept_difference: str | None = None,
     insecure_plaintext: bool = False,
     stop: Event | None = None,
 ) -> RunResult: ...
@@ -46,16 +47,18 @@ def run_party(
     *,
     on_progress: ProgressCallback | None = None,
     force: bool = False,
+    accept_difference: str | None = None,
     insecure_plaintext: bool = False,
     stop: Event | None = None,
 ) -> None: ...
-def run_party(
+def run_party(  # noqa: PLR0913 - as many options as the command has
     role: RoleName,
     config: PartyConfig | AnyPath,
     stage: StageChoice = "all",
     *,
     on_progress: ProgressCallback | None = None,
     force: bool = False,
+    accept_difference: str | None = None,
     insecure_plaintext: bool = False,
     stop: Event | None = None,
 ) -> RunResult | None:
@@ -73,6 +76,8 @@ def run_party(
         on_progress: called with each `ProgressEvent`, possibly from other threads. It must return
             quickly and must not raise.
         force: start over: replace what has finished or was begun. Both parties must do so.
+        accept_difference: why to align although our table differs little from the previous one with
+            this peer; the privacy ledger records it. By default such a run is rejected.
         insecure_plaintext: use no TLS and do not verify the peer. For tests on one machine only.
         stop: set it to end the stage "serve", which otherwise runs until Ctrl-C.
 
@@ -100,7 +105,9 @@ def run_party(
         ROLES[role],
         settings,
         stage,
-        StageOptions(plaintext=insecure_plaintext, force=force),
+        StageOptions(
+            plaintext=insecure_plaintext, force=force, accept_difference=accept_difference
+        ),
         progress,
         on_start=progress.start_stage,
         on_complete=lambda name, _: progress.finish_stage(name),

@@ -18,6 +18,7 @@ from florist.common.data.feature_store import FeatureStore
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
+from florist.common.privacy.ledger import ledger_folder, open_ledger, shown, total_cost
 from florist.common.psu.limits import disk_needed
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
@@ -25,6 +26,7 @@ from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, 
 from florist.common.session.stage_state import StageState
 from florist.common.settings.addresses import split_address
 from florist.common.settings.party_config import PartyConfig
+from florist.common.stages.evaluation_union import releases
 from florist.common.storage.files import FolderStorage
 from florist.common.transport.certificate_check import check_certificates
 from florist.common.transport.peer_identity import read_identity
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from florist.api.config import AnyPath
+    from florist.common.session.alignment_result import TableName
     from florist.common.settings.data import Table
 
 #: Seconds to wait for an answer at the peer's address.
@@ -65,9 +68,9 @@ def preflight(
 ) -> list[Check]:
     """Check everything that a party needs, without starting a run.
 
-    Checks the configuration, IDs, columns, compute engine, run directory and disk space,
-    certificates, and the status page's address. If the peer is up, also compares the agreements.
-    A failed check does not prevent the checks after it.
+    Checks the configuration, IDs, columns, compute engine, run directory and disk space, privacy
+    ledger, certificates, and the status page's address. If the peer is up, also compares the
+    agreements. A failed check does not prevent the checks after it.
 
     Args:
         config: this party's configuration, or the path of its file.
@@ -119,6 +122,7 @@ class PartyChecks:
             "columns": self._columns,
             "engine": self._engine,
             "run directory": self._run_directory,
+            "privacy ledger": self._ledger,
             "certificates": self._certificates,
             "address and peer": self._peer,
             "status page": self._status_page,
@@ -130,16 +134,27 @@ class PartyChecks:
                 yield Check(name, passed=False, message=error.reason, examples=error.examples)
 
     @cached_property
-    def _id_counts(self) -> dict[Table, int]:
-        """The number of IDs of each table, which must be unique and non-empty."""
+    def _table_ids(self) -> dict[TableName, TableIds]:
+        """The IDs of each table, which must be unique and non-empty."""
         data, folder = self._config.data, FolderStorage(self._config.run_directory)
-        tables = (data.train, data.test_table, data.evaluation_table)
+        tables: dict[TableName, Table | None] = {
+            "train": data.train,
+            "test": data.test_table,
+            "evaluation": data.evaluation_table,
+        }
         normalisation = self._config.agreement.id_normalisation
         return {
-            table: len(TableIds(table, normalisation, folder))
-            for table in tables
+            name: TableIds(table, normalisation, folder)
+            for name, table in tables.items()
             if table is not None
         }
+
+    @property
+    def _id_counts(self) -> dict[Table, int]:
+        data = self._config.data
+        tables = {"train": data.train, "test": data.test_table, "evaluation": data.evaluation_table}
+        counts = {tables[name]: len(ids) for name, ids in self._table_ids.items()}
+        return {table: count for table, count in counts.items() if table is not None}
 
     def _ids(self) -> str:
         counts = (
@@ -190,6 +205,25 @@ class PartyChecks:
                 f"{path}: {disk}; free some space, or choose another run_directory"
             )
         return f"{path} is writable; {disk}"
+
+    def _ledger(self) -> str:
+        """Check the difference guard and the budget for a run of all stages."""
+        config = self._config
+        agreement = config.agreement
+        announced = {
+            "train": 1,
+            "test": int(agreement.training.test_table),
+            "evaluation": releases(config) if agreement.evaluation.table else 0,
+        }
+        used = {name: ids for name, ids in self._table_ids.items() if announced[name]}
+        with open_ledger(config) as ledger:
+            ledger.prepare(used)
+            ledger.check_budget(sum(announced[name] for name in used))
+            spent = total_cost(ledger.charges)
+        return (
+            f"{ledger_folder(config)}: "
+            f"{'exact sizes were announced' if spent is None else shown(spent) + ' spent'}"
+        )
 
     def _disk_needed(self) -> int:
         """Bytes for aligning all tables: the largest union plus the results of those before it."""

@@ -65,6 +65,7 @@ from florist.common.training.optimisers import Optimisers
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
 from florist.experiments import click_data
+from florist.experiments.sample_data import ANY_OVERLAP
 from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class SharedSample:
             "training.threads": 1,
             "training.processes": self.processes,
             "audit.enabled": False,
+            **ANY_OVERLAP,
             **own,
         }
 

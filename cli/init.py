@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from florist.cli.templates import party_config_text
 from florist.common.core.errors import ConfigurationError
+from florist.common.privacy.ledger import ledger_folder
 from florist.common.settings.addresses import split_address
+from florist.common.settings.loader import load_config
 from florist.common.settings.network import Tls
 from florist.common.storage.private_files import make_private_folder
 from florist.common.transport.certificates import create_authority, issue
@@ -43,8 +45,8 @@ def write_first_files(
 ) -> list[Path]:
     """Write both configurations, an authority, both certificates and, optionally, sample tables.
 
-    Existing files are never overwritten. The run directories are created too, because a container
-    engine can mount only existing folders.
+    Existing files are never overwritten. The run directories and the folders of the privacy ledgers
+    are created too, because a container engine can mount only existing folders.
 
     Args:
         directory: where to write; created if it does not exist.
@@ -99,6 +101,7 @@ def write_first_files(
     for role in _ROLES:
         make_private_folder(runs[role])
         configs[role].write_text(texts[role], encoding="utf-8")
+        make_private_folder(ledger_folder(load_config(configs[role])))
     written = [*configs.values(), certificates]
     return [*written, *tables.values()] if sample is not None else written
 

@@ -19,7 +19,7 @@ from florist.common.privacy.ledger import (
     shown,
     total_cost,
 )
-from florist.common.privacy.ledger_file import LEDGER, read_ledger
+from florist.common.privacy.ledger_file import HEAD, LEDGER, read_ledger
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +32,7 @@ _COLUMNS = (
     "number",
     "date",
     "table",
+    "announced",
     "own_size",
     "peer_size",
     "union_size",
@@ -51,7 +52,7 @@ def load_ledger(config: PartyConfig) -> LedgerContents:
         ConfigurationError: there is none yet, or it is damaged.
     """
     folder = ledger_folder(config)
-    if not folder.exists():
+    if not (folder / LEDGER).exists() and not (folder / HEAD).exists():
         raise ConfigurationError(
             f"{folder}: there is no ledger with {config.party.peer} yet; the first union creates it"
         )
@@ -101,7 +102,7 @@ def describe_ledger(config: PartyConfig, contents: LedgerContents, out: Console)
         table.add_row(
             str(row["number"]),
             str(row["date"]),
-            str(row["table"]),
+            f"{row['table']}, {row['announced']}",
             *(_count(row[name]) for name in ("own_size", "peer_size", "union_size")),
             *("exact" if row[name] is None else str(row[name]) for name in ("epsilon", "delta")),
             outcome,

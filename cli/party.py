@@ -64,6 +64,14 @@ def party(
             "--force", help="Start over and replace existing results; required on both sides."
         ),
     ] = False,
+    accept_difference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            help="Align although our table differs little from the previous one with this peer; "
+            "the privacy ledger records the reason.",
+        ),
+    ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="auto: progress bars on a terminal, otherwise text lines.")
     ] = LogFormat.auto,
@@ -97,7 +105,12 @@ def party(
     from florist.cli.stop_signals import stop_signals  # noqa: PLC0415 - keeps --help fast
 
     progress = set_up_output(log_format, verbose=verbose)
-    options = StageOptions(plaintext=insecure_plaintext, force=force, log_file=log_file)
+    options = StageOptions(
+        plaintext=insecure_plaintext,
+        force=force,
+        log_file=log_file,
+        accept_difference=accept_difference,
+    )
     with stop_signals():
         code = run(role, stage, config, options, progress)
     raise typer.Exit(code)

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 
+#: Settings for trials with so few people that the limits on the overlap would stop them.
+ANY_OVERLAP: dict[str, object] = {
+    "agreement.union.overlap.minimum": 0,
+    "agreement.union.overlap.minimum_share": 0.0,
+    "agreement.union.overlap.maximum_share": 1.0,
+}
+
+
 class Sample(Protocol):
     """Tables for both parties, and the settings that go with them."""
 

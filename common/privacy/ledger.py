@@ -1,9 +1,9 @@
 """The privacy ledger of a party with one peer: what its unions cost, and what more they may.
 
-A union is charged right before this party announces its size, so a run that fails afterwards is
-charged too. The costs of all unions are added up (basic composition). Before a run connects, the
-ledger refuses it if the budget does not suffice, or if this party's set differs from the previous
-one by so few people that the results of both runs together would tell about just them.
+A size is charged right before this party announces it, so a run that fails afterwards is charged
+too. The costs of all sizes are added up (basic composition). Before a run connects, the ledger
+refuses it if the budget does not suffice, or if this party's set differs from the previous one by
+so few people that the results of both runs together would tell about just them.
 
     <privacy.ledger>/<party>-with-<peer>/
       ledger.jsonl, ledger.head, ledger.key   see `ledger_file`
@@ -16,7 +16,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from florist.common.privacy.ledger_entries import Cost, Entry, Outcome, TableKind
+    from florist.common.privacy.ledger_entries import Announced, Cost, Entry, Outcome, TableKind
     from florist.common.settings.agreement import Agreement
     from florist.common.settings.party_config import PartyConfig
     from florist.common.settings.privacy import PrivacySettings
@@ -82,6 +82,9 @@ def open_ledger(config: PartyConfig) -> Iterator[Ledger]:
         ledger = Ledger(file, config.privacy, config.agreement)
         try:
             yield ledger
+        except BaseException:
+            ledger.settle_failed()
+            raise
         finally:
             ledger.forget_prepared()
 
@@ -102,43 +105,81 @@ class Ledger:
     settings: PrivacySettings
     agreement: Agreement
     _prepared: dict[TableKind, _Prepared] = field(default_factory=dict)
+    #: The charges of this run that have no outcome yet.
+    _open: dict[TableKind, list[int]] = field(default_factory=dict)
 
     @property
     def charges(self) -> list[Charge]:
         """All charges, oldest first."""
         return charges(self.file.entries)
 
-    def check(
-        self,
-        sets: Mapping[TableKind, Ids],
-        *,
-        may_resume: bool = False,
-        accept_difference: str | None = None,
+    def prepare(
+        self, sets: Mapping[TableKind, Ids], *, accept_difference: str | None = None
     ) -> None:
-        """Check that a run with these sets may start: the difference guard, then the budget.
+        """Apply the difference guard to the sets of a run; only these can be charged.
 
         Args:
-            sets: this party's people, for each union that the run will have.
-            may_resume: whether unions of an earlier attempt may be resumed. Those whose set and
-                agreement are the same cost nothing more; if such a union has to start over after
-                all, `charge` checks the budget.
+            sets: this party's people, for each table that the run may align.
             accept_difference: why small differences are accepted; None rejects them.
 
         Raises:
-            ConfigurationError: says why, and what can be done.
+            ConfigurationError: a set differs a little from the previous one of its kind.
         """
         for table, ids in sets.items():
             self._prepare(table, ids, accept_difference)
-        new = [table for table in sets if not (may_resume and self._is_charged(table))]
-        self._check_budget(len(new))
 
-    def charge(self, table: TableKind, announced_size: int) -> None:
-        """Record the cost of a union, durably; call it right before our size is announced.
+    def is_charged(self, table: TableKind) -> bool:
+        """Whether the last charge of this table was for the prepared set and this agreement."""
+        last = _last(self.charges, table)
+        return last is not None and (last.set_digest, last.agreement_digest) == (
+            self._prepared[table].digest,
+            agreement_digest(self.agreement),
+        )
+
+    def check_budget(self, releases: int) -> None:
+        """Check that this many sizes can still be announced within the budget.
+
+        Raises:
+            ConfigurationError: names the cost, what is left, and the history.
+        """
+        budget = self.settings.budget
+        if budget is None or not releases:
+            return
+        privacy = self.agreement.union.privacy
+        if privacy is None:
+            raise ConfigurationError(
+                "agreement.union.privacy is null, so the union reveals exact sizes, which no "
+                "privacy.budget covers: set privacy.budget to null too, or agree on "
+                "agreement.union.privacy"
+            )
+        cost = releases * exact_fraction(privacy.epsilon), releases * exact_fraction(privacy.delta)
+        limit = exact_fraction(budget.epsilon), exact_fraction(budget.delta)
+        spent = total_cost(self.charges)
+        if spent is None:
+            raise ConfigurationError(
+                "privacy.budget cannot hold: an earlier union with this peer revealed exact sizes "
+                f"(agreement.union.privacy: null). {history(self.file.entries)} Set privacy.budget "
+                "to null, or privacy.ledger to a new folder"
+            )
+        if any(used + more > most for used, more, most in zip(spent, cost, limit, strict=True)):
+            left = tuple(
+                max(most - used, Fraction(0)) for most, used in zip(limit, spent, strict=True)
+            )
+            raise ConfigurationError(
+                f"privacy.budget: this run would announce {releases} sizes at a cost of "
+                f"{shown(cost)}, but of {shown(limit)} for this peer only {shown(left)} is left. "
+                f"{history(self.file.entries)} `florist ledger --config FILE` shows all. To "
+                "continue, raise privacy.budget, which weakens the guarantee for everybody in the "
+                "table, or agree on a smaller agreement.union.privacy.epsilon"
+            )
+
+    def charge(self, table: TableKind, size: int, announced: Announced = "union") -> None:
+        """Record the cost of announcing a size, durably; call it right before that.
 
         Raises:
             ConfigurationError: the budget does not suffice, or the ledger cannot be written.
         """
-        self._check_budget(1)
+        self.check_budget(1)
         prepared = self._prepared[table]
         privacy = self.agreement.union.privacy
         self.file.append(
@@ -146,14 +187,16 @@ class Ledger:
                 number=len(self.charges) + 1,
                 date=now(),
                 table=table,
+                announced=announced,
                 set_digest=prepared.digest,
-                own_size=announced_size,
+                own_size=size,
                 epsilon=None if privacy is None else privacy.epsilon,
                 delta=None if privacy is None else privacy.delta,
                 agreement_digest=agreement_digest(self.agreement),
                 accepted_difference=prepared.accepted_difference,
             )
         )
+        self._open.setdefault(table, []).append(len(self.charges))
         self._keep_hashes(table)
 
     def settle(
@@ -164,24 +207,33 @@ class Ledger:
         peer_size: int | None = None,
         union_size: int | None = None,
     ) -> None:
-        """Record what became of the last charge of this table; nothing if there is none.
+        """Record what became of this run's charges of a table, or else of the last one, if any.
 
         Raises:
             ConfigurationError: the ledger cannot be written.
         """
-        charge = _last(self.charges, table)
-        if charge is None:
-            return
-        last = settlements(self.file.entries).get(charge.number)
-        entry = Settlement(
-            date=now(),
-            charge=charge.number,
-            outcome=outcome,
-            peer_size=peer_size,
-            union_size=union_size,
-        )
-        if last is None or last.model_dump(exclude={"date"}) != entry.model_dump(exclude={"date"}):
-            self.file.append(entry)
+        last = _last(self.charges, table)
+        numbers = self._open.pop(table, [last.number] if last else [])
+        for number in numbers:
+            entry = Settlement(
+                date=now(),
+                charge=number,
+                outcome=outcome,
+                peer_size=peer_size,
+                union_size=union_size,
+            )
+            known = settlements(self.file.entries).get(number)
+            if known is None or known.model_copy(update={"date": entry.date}) != entry:
+                self.file.append(entry)
+
+    def settle_failed(self) -> None:
+        """Record that the charges of this run that have no outcome yet failed, if that is possible.
+
+        They count whether or not it is.
+        """
+        for table in list(self._open):
+            with suppress(ConfigurationError):
+                self.settle(table, "failed")
 
     def forget_prepared(self) -> None:
         """Delete the hashes of sets that were not charged."""
@@ -239,46 +291,6 @@ class Ledger:
             (folder / _new(table)).rename(folder / _hashes(table))
             sync(folder)
 
-    def _is_charged(self, table: TableKind) -> bool:
-        """Whether the last charge of this table was for the same set and agreement."""
-        last = _last(self.charges, table)
-        return last is not None and (last.set_digest, last.agreement_digest) == (
-            self._prepared[table].digest,
-            agreement_digest(self.agreement),
-        )
-
-    def _check_budget(self, unions: int) -> None:
-        budget = self.settings.budget
-        if budget is None or not unions:
-            return
-        privacy = self.agreement.union.privacy
-        if privacy is None:
-            raise ConfigurationError(
-                "agreement.union.privacy is null, so the union reveals exact sizes, which no "
-                "privacy.budget covers: set privacy.budget to null too, or agree on "
-                "agreement.union.privacy"
-            )
-        cost = unions * exact_fraction(privacy.epsilon), unions * exact_fraction(privacy.delta)
-        limit = exact_fraction(budget.epsilon), exact_fraction(budget.delta)
-        spent = total_cost(self.charges)
-        if spent is None:
-            raise ConfigurationError(
-                "privacy.budget cannot hold: an earlier union with this peer revealed exact sizes "
-                f"(agreement.union.privacy: null). {history(self.file.entries)} Set privacy.budget "
-                "to null, or privacy.ledger to a new folder"
-            )
-        if any(used + more > most for used, more, most in zip(spent, cost, limit, strict=True)):
-            left = tuple(
-                max(most - used, Fraction(0)) for most, used in zip(limit, spent, strict=True)
-            )
-            raise ConfigurationError(
-                f"privacy.budget: this run's unions ({unions}) cost {shown(cost)}, but of "
-                f"{shown(limit)} for this peer only {shown(left)} is left. "
-                f"{history(self.file.entries)} `florist ledger --config FILE` shows all. To "
-                "continue, raise privacy.budget, which weakens the guarantee for everybody in the "
-                "table, or agree on a smaller agreement.union.privacy.epsilon"
-            )
-
 
 def charges(entries: Sequence[Entry]) -> list[Charge]:
     """Return all charges, oldest first."""
@@ -315,14 +327,14 @@ def history(entries: Sequence[Entry]) -> str:
     """Describe the last charges in one sentence."""
     charged, settled = charges(entries), settlements(entries)
     if not charged:
-        return "There were no unions with this peer so far."
+        return "Nothing was announced to this peer so far."
     lines = [
         f"{charge.date[:10]} {charge.table}, "
         f"{shown(charge.cost) if charge.cost else 'exact sizes'} ({outcome_of(charge, settled)})"
         for charge in charged[-_SHOWN:]
     ]
     which = "The last of" if len(charged) > _SHOWN else "The"
-    return f"{which} {len(charged)} unions so far: {'; '.join(lines)}."
+    return f"{which} {len(charged)} sizes announced so far: {'; '.join(lines)}."
 
 
 def agreement_digest(agreement: Agreement) -> str:

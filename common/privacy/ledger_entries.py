@@ -16,6 +16,7 @@ FORMAT = 1
 
 #: Kinds of tables that are aligned; each is compared with the previous one of its kind.
 TableKind: TypeAlias = Literal["train", "test", "evaluation"]
+Announced: TypeAlias = Literal["union", "people"]
 Outcome: TypeAlias = Literal["finished", "failed"]
 _Size: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -36,16 +37,19 @@ class Opened(StrictModel):
 
 
 class Charge(StrictModel):
-    """A union whose size was about to be announced: it counts, whatever happened afterwards."""
+    """A size that was about to be announced: it counts, whatever happened afterwards."""
 
     kind: Literal["charge"] = "charge"
     #: The number of this charge, from 1.
     number: int
     date: str
     table: TableKind
+    #: What was announced: the size of a set in a union; or, before an evaluation union, the number
+    #: of people that this party would like to have scored, or can provide stand-ins for.
+    announced: Announced = "union"
     #: A digest of this party's set under a key that never leaves the folder of the ledger.
     set_digest: str
-    #: The size that this party announced.
+    #: The number that this party announced.
     own_size: _Size
     #: The cost; None if the sizes were exact, which no number bounds.
     epsilon: float | None

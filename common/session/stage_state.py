@@ -52,6 +52,8 @@ class StageOptions:
     force: bool = False
     #: The file to which this process writes its log, if any; its digest becomes evidence.
     log_file: Path | None = None
+    #: Why the difference guard of the privacy ledger is overridden; None: it is not.
+    accept_difference: str | None = None
 
 
 class StageState:

@@ -14,17 +14,19 @@ from florist.common.core.stage_timer import StageTimer
 from florist.common.data.table_ids import TableIds
 from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
+from florist.common.privacy.ledger import open_ledger
 from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.session.alignment_result import write_alignments
 from florist.common.stages.stage import Stage
 from florist.common.stages.stage_evidence import union_facts
-from florist.common.stages.table_aligner import TableAligner
+from florist.common.stages.table_aligner import TableAligner, settle_finished
 from florist.common.storage.files import FolderStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from florist.common.privacy.ledger import Ledger
     from florist.common.psu.union_runner import UnionRunner
     from florist.common.session.alignment_result import Alignment, TableName
     from florist.common.session.session import Session
@@ -44,6 +46,7 @@ class AlignInputs:
     unions: UnionRunner
     timer: StageTimer
     secrets: SecretsInMemory
+    ledger: Ledger
 
 
 class AlignStage(Stage[AlignInputs, Alignments]):
@@ -61,6 +64,25 @@ class AlignStage(Stage[AlignInputs, Alignments]):
         return_freed_memory()
         tables = _read_ids(self.config)
         timer.end("read")
+        with open_ledger(self.config) as ledger:
+            self._check_ledger(ledger, tables)
+            timer.end("ledger")
+            with self._union_runner() as unions:
+                yield AlignInputs(tables, unions, timer, SecretsInMemory(), ledger)
+
+    def _check_ledger(self, ledger: Ledger, tables: dict[TableName, TableIds]) -> None:
+        """Check that the unions of this run may reveal what they will; resumed ones cost nothing.
+
+        Raises:
+            ConfigurationError: says why they may not, and what can be done.
+        """
+        ledger.prepare(tables, accept_difference=self.options.accept_difference)
+        resumes = self.runs.work(self.name).exists()
+        new = [table for table in tables if not (resumes and ledger.is_charged(table))]
+        ledger.check_budget(len(new))
+
+    @contextmanager
+    def _union_runner(self) -> Iterator[UnionRunner]:
         compute = self.config.compute
         group = make_group(self.config.agreement.group, compute.engine, compute.threads)
         log.info("group %s, engine %s", group.name, group.engine)
@@ -70,7 +92,7 @@ class AlignStage(Stage[AlignInputs, Alignments]):
                 make_union_runner(self.config, group, plaintext=self.options.plaintext)
             ) as unions,
         ):
-            yield AlignInputs(tables, unions, timer, SecretsInMemory())
+            yield unions
 
     def work(self, inputs: AlignInputs, session: Session) -> Alignments:
         inputs.timer.end("connect")
@@ -83,11 +105,13 @@ class AlignStage(Stage[AlignInputs, Alignments]):
             inputs.timer,
             self.runs.work(self.name),
             inputs.secrets,
+            before_announcing=inputs.ledger.charge,
         )
-        return {
-            table: aligner.align(table, ids, ids.fingerprint)
-            for table, ids in inputs.tables.items()
-        }
+        alignments: Alignments = {}
+        for table, ids in inputs.tables.items():
+            alignments[table] = aligner.align(table, ids, ids.fingerprint)
+            settle_finished(inputs.ledger, table, alignments[table].summary.sizes)
+        return alignments
 
     def save(
         self,

@@ -9,6 +9,7 @@ import logging
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +24,14 @@ from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
 from florist.common.evaluation.evaluation_journal import EvaluationJournal
 from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
+from florist.common.privacy.ledger import open_ledger
 from florist.common.reports.evaluation_report import EvaluationReport, render
 from florist.common.stages.evaluation_table import read_evaluation_table, table_settings
 from florist.common.stages.evaluation_union import (
     PeopleAnnouncement,
     UnionAgreement,
     check_kept_union,
+    releases,
 )
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
     from florist.common.bundle.bundle import Bundle
     from florist.common.groups.group import Group
+    from florist.common.privacy.ledger import Ledger
     from florist.common.session.alignment_result import EvaluationUnion
     from florist.common.session.session import Session
     from florist.common.settings.agreement import TrainingAgreement
@@ -61,6 +65,7 @@ class EvaluateInputs:
     table: EvaluationTable
     announcement: PeopleAnnouncement
     group: Group
+    ledger: Ledger
 
 
 class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
@@ -77,11 +82,24 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
         check_strategy(bundle.agreement.training)
         table = read_evaluation_table(config, settings, bundle)
         check_kept_union(self.runs, table, config.agreement.evaluation)
-        announcement = PeopleAnnouncement(self.role, config, len(table))
-        announcement.check()
         compute = config.compute
-        with closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group:
-            yield EvaluateInputs(bundle, table, announcement, group)
+        with open_ledger(config) as ledger:
+            announcement = PeopleAnnouncement(
+                self.role,
+                config,
+                len(table),
+                partial(ledger.charge, "evaluation", announced="people"),
+            )
+            announcement.check()
+            ledger.prepare(
+                {"evaluation": table.ids}, accept_difference=self.options.accept_difference
+            )
+            if self.runs.load_evaluation_union() is None:
+                ledger.check_budget(releases(config))
+            with closing(
+                make_group(config.agreement.group, compute.engine, compute.threads)
+            ) as group:
+                yield EvaluateInputs(bundle, table, announcement, group, ledger)
 
     def work(self, inputs: EvaluateInputs, session: Session) -> EvaluationReport:
         compare_bundles(session, inputs.bundle)
@@ -96,6 +114,7 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             self.progress,
             inputs.table,
             inputs.announcement,
+            inputs.ledger,
         ).common_union()
         progress = CountedProgress(self.progress, session.count_work)
         with (

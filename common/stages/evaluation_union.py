@@ -21,7 +21,8 @@ from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.psu.union_runner import LocalUnionRunner
 from florist.common.session.alignment_result import Alignment, EvaluationUnion
 from florist.common.session.mutual_check import mutual_check
-from florist.common.stages.table_aligner import TableAligner
+from florist.common.stages.overlap import check_union_overlap
+from florist.common.stages.table_aligner import TableAligner, settle_finished
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.transport.messages import EvaluationOpening
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from florist.common.core.progress import Progress
     from florist.common.groups.group import Group
     from florist.common.privacy.count_noise import CountNoise
+    from florist.common.privacy.ledger import Ledger
     from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
     from florist.common.settings.agreement import EvaluationAgreement
@@ -74,6 +76,14 @@ def _start_over(runs: RunDirectory) -> str:
         "directories: people who are evaluated again then have other stand-ins, and by comparing "
         "both evaluations the active party can find out who is shared"
     )
+
+
+def releases(config: PartyConfig) -> int:
+    """Return how many sizes a party announces for a new evaluation union.
+
+    That of its set; and before that, for stand-ins that are used once, see `PeopleAnnouncement`.
+    """
+    return 2 if config.agreement.evaluation.stand_ins == "once" else 1
 
 
 @dataclass(slots=True)
@@ -124,6 +134,7 @@ class UnionAgreement:
     progress: Progress
     table: EvaluationTable
     announcement: PeopleAnnouncement
+    ledger: Ledger
 
     def common_union(self) -> EvaluationUnion:
         """Return the union that both hold, or a new one if none has been used yet.
@@ -152,12 +163,14 @@ class UnionAgreement:
         Raises:
             ConfigurationError: they differ and one has been used, or nobody is shared; both parties
                 raise it.
+            OverlapOutsideLimits: too few or too many people are shared; both parties raise it.
         """
 
         def check(theirs: EvaluationOpening) -> None:
             if ours.union_sha256 == theirs.union_sha256:
                 if kept is not None:
                     _check_shared(kept.alignment)
+                    check_union_overlap(self.config, kept.alignment.summary, "evaluation")
             elif ours.started or theirs.started:
                 raise ConfigurationError(
                     "the two parties do not hold the same alignment of their evaluation tables: "
@@ -197,9 +210,11 @@ class UnionAgreement:
             StageTimer(),
             self.runs.work("evaluate"),
             SecretsInMemory(),
+            before_announcing=self.ledger.charge,
         )
         people = table.ids.take(rows)
         some = aligner.align("evaluation", people, fingerprint(people))
+        settle_finished(self.ledger, "evaluation", some.summary.sizes)
         ranks = np.full(len(table), -1, dtype=np.int64)
         ranks[rows] = some.rank_of_row
         self.runs.drop_work("evaluate")  # another attempt chooses other people

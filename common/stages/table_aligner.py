@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     from florist.common.core.progress import Progress
     from florist.common.core.stage_timer import StageTimer
+    from florist.common.privacy.ledger import Ledger
     from florist.common.psu.sealed_keys import SecretsInMemory
     from florist.common.psu.union_runner import UnionRunner
     from florist.common.psu.union_view import UnionView
     from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
+    from florist.common.session.union_sizes import UnionSizes
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
     from florist.common.storage.id_column import Ids
@@ -106,3 +108,8 @@ class TableAligner:
             bytes_sent=traffic.all_sent,
             bytes_received=traffic.all_received,
         )
+
+
+def settle_finished(ledger: Ledger, table: TableName, sizes: UnionSizes) -> None:
+    """Record in the privacy ledger that a union has finished, and its public sizes."""
+    ledger.settle(table, "finished", peer_size=sizes.peer, union_size=sizes.union)

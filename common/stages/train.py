@@ -16,6 +16,7 @@ from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
 from florist.common.evidence.record import StageFacts
 from florist.common.reports.training_report import TrainingReport, render
+from florist.common.stages.overlap import check_union_overlap
 from florist.common.stages.result_files import write_json
 from florist.common.stages.stage import Stage
 from florist.common.stages.stage_evidence import model_facts, union_facts
@@ -67,6 +68,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
         store = RunCheckpoints(runs.checkpoints, config.training.checkpoint_keep)
         journal = TrainingJournal(runs.training_journal)
         check_settings(self.role, config)
+        check_union_overlap(config, runs.load_summary())
         prepared = prepare_tables(self.role, config, runs)
         if self.options.force:
             store.clear()

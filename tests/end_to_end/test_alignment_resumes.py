@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from florist.common.privacy.ledger import charges, ledger_folder
+from florist.common.privacy.ledger_file import read_ledger
+from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import IdSample
 from tests.support.parties import ROLES, SlowIds, Workspace, other
 
@@ -38,6 +41,12 @@ def assert_complete(workspace: Workspace) -> None:
         assert not workspace.run_directory(role).work("align").exists()
 
 
+def charged(workspace: Workspace, role: RoleName) -> int:
+    """Return how often the privacy ledger charged a union."""
+    entries = read_ledger(ledger_folder(load_config(workspace.config(role))))[0].entries
+    return len(charges(entries))
+
+
 @pytest.mark.parametrize("victim", ["active", "passive"])
 @pytest.mark.parametrize(
     "moment",
@@ -60,6 +69,7 @@ def test_killed_and_started_again(tmp_path: Path, victim: RoleName, moment: str)
     assert "resuming this union" in again.output
     assert skipped(again) == skipped(left)
     assert_complete(workspace)
+    assert [charged(workspace, role) for role in ROLES] == [1, 1]
 
 
 def test_both_killed_start_over(tmp_path: Path) -> None:
@@ -75,6 +85,7 @@ def test_both_killed_start_over(tmp_path: Path) -> None:
         assert (active.finish(), passive.finish()) == (0, 0)
     assert "resuming" not in active.output + passive.output
     assert_complete(workspace)
+    assert [charged(workspace, role) for role in ROLES] == [2, 2]
 
 
 def test_within_the_smallest_memory_limit(tmp_path: Path) -> None:

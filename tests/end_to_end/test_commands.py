@@ -36,7 +36,7 @@ def test_init_then_two_parties_then_show(tmp_path: Path) -> None:
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(90), passive.finish(90)) == (0, 0)
     shown = florist("show", str(workspace.run_directory("active").path))
-    assert "in both sets" in shown
+    assert "estimated number of people" in shown
     assert "does not know" in shown
 
 
@@ -100,7 +100,7 @@ def test_preflight_of_a_valid_party(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     printed = florist("preflight", "--config", str(workspace.config("passive")))
     assert re.search(r"network\.tls\.peer_key_sha256, is [0-9a-f]{64}", printed)
-    assert printed.count("✓") == 8
+    assert printed.count("✓") == 9
     assert "not up" in printed
 
 

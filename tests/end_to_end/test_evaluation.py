@@ -20,7 +20,12 @@ from typer.testing import CliRunner
 from florist.active_party.role import ACTIVE
 from florist.cli.tool import app
 from florist.common.bundle.loading import load_bundle
-from florist.common.core.errors import FloristError, PeerFailed, PeerLost
+from florist.common.core.errors import (
+    FloristError,
+    OverlapOutsideLimits,
+    PeerFailed,
+    PeerLost,
+)
 from florist.common.core.progress import NoProgress
 from florist.common.data.labels import read_labels
 from florist.common.data.table_reader import read_whole_table
@@ -30,6 +35,8 @@ from florist.common.evaluation.evaluation_journal import (
     EvaluationJournal,
     EvaluationNotReproducible,
 )
+from florist.common.privacy.ledger import charges, ledger_folder
+from florist.common.privacy.ledger_file import read_ledger
 from florist.common.session.answer_journal import JournalLost
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
@@ -63,6 +70,7 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import Bundle
     from florist.common.core.roles import RoleName
     from florist.common.data.raw_table import RawTable
+    from florist.common.privacy.ledger_entries import Charge
     from florist.common.transport.channel import Link
     from florist.common.transport.messages import Message
     from tests.support.parties import Workspace
@@ -569,6 +577,39 @@ def test_nobody_in_common(workspace: Workspace) -> None:
     done = run(workspace)
     both_refuse(done, "nobody in common")
     assert EvaluationEmbeddingBlock not in done.kinds
+
+
+def test_an_overlap_outside_the_limits_stops_both(workspace: Workspace) -> None:
+    """The union is kept, so that a run with other limits needs no new one."""
+    for role in ROLES:
+        workspace.configure(role, {"agreement.union.overlap.minimum": 1_000_000})
+    ends = run(workspace).ends
+    for end in ends.values():
+        assert isinstance(end, OverlapOutsideLimits)
+        assert "evaluation tables: about" in end.reason
+    for role in ROLES:
+        workspace.configure(role, {"agreement.union.overlap.minimum": 0})
+        assert not workspace.run_directory(role).evaluation.exists()
+    run_well(workspace)
+    for role in ROLES:
+        assert [charge.announced for charge in charged(workspace, role)] == ["people", "union"]
+
+
+def test_a_kept_union_is_not_charged_again(workspace: Workspace) -> None:
+    run_well(workspace)
+    for role in ROLES:
+        workspace.configure(role, {"privacy.budget": {"epsilon": 0.1, "delta": 1e-9}})
+    run_well(workspace, force=True)
+    for role in ROLES:
+        assert len(charged(workspace, role)) == 2
+        shutil.rmtree(workspace.run_directory(role).evaluation_alignment)
+        assert "privacy.budget" in alone(workspace, role, force=True).reason
+
+
+def charged(workspace: Workspace, role: RoleName) -> list[Charge]:
+    """Return the charges for the evaluation table."""
+    entries = read_ledger(ledger_folder(load_config(workspace.config(role))))[0].entries
+    return [charge for charge in charges(entries) if charge.table == "evaluation"]
 
 
 def test_different_agreements(workspace: Workspace) -> None:

@@ -26,7 +26,12 @@ import torch
 from safetensors.torch import load_file
 
 from florist.active_party.role import ACTIVE
-from florist.common.core.errors import FloristError, Interrupted, PeerFailed
+from florist.common.core.errors import (
+    FloristError,
+    Interrupted,
+    OverlapOutsideLimits,
+    PeerFailed,
+)
 from florist.common.core.ports import free_port
 from florist.common.core.progress import NoProgress
 from florist.common.data.preprocessing import Preprocessing
@@ -57,7 +62,7 @@ from florist.common.transport.messages import (
 )
 from florist.common.transport.recording import RecordingLink
 from florist.passive_party.role import PASSIVE
-from tests.support.in_process import RoleOverLink, StopAfter
+from tests.support.in_process import RoleOverLink, RoleWithoutPeer, StopAfter
 from tests.support.parties import ROLES, ForkedProcess, Party, QuickClicks, Workspace, other
 from tests.support.relay import Relay
 from tests.support.tables import read_ids
@@ -682,6 +687,23 @@ def test_a_party_with_its_result_waits_for_the_peers(
         assert active.result(60) is None
     assert not active_runs.pending("train").exists()
     undisturbed.check(workspace)
+
+
+# --- limits on the overlap ---
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("key", "value"), [("minimum", 1_000_000), ("minimum_share", 0.9), ("maximum_share", 0.1)]
+)
+def test_an_overlap_outside_the_limits_stops_each_party_before_it_connects(
+    workspace: Workspace, role: RoleName, key: str, value: float
+) -> None:
+    configure(workspace, {f"agreement.union.overlap.{key}": value})
+    side = RoleWithoutPeer(BOTH[role])
+    config = load_config(workspace.config(role))
+    with pytest.raises(OverlapOutsideLimits, match=f"training tables: .*overlap.{key}"):
+        run_stage("train", side, config, StageOptions(), NoProgress())
 
 
 # --- runs that cannot be resumed: no checkpoint is lost ---

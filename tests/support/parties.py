@@ -19,7 +19,7 @@ from florist.cli.party import main
 from florist.common.core.ports import free_port
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
-from florist.experiments.sample_data import ClickSample, IdSample
+from florist.experiments.sample_data import ANY_OVERLAP, ClickSample, IdSample
 from tests.support.ideal_union import is_ideal
 from tests.support.tables import read_ids
 from tests.support.waiting import wait_until
@@ -66,6 +66,7 @@ class QuickClicks(ClickSample):
 
     def settings(self, role: RoleName) -> dict[str, object]:
         return ClickSample.settings(self, role) | {
+            **ANY_OVERLAP,
             "timeouts.connect": 60.0,
             "optimiser.learning_rate": 2e-3,
             "model.hidden": [16, 8],
@@ -79,6 +80,9 @@ class QuickClicks(ClickSample):
             "agreement.union.privacy.epsilon": 10.0,
             "agreement.union.privacy.delta": 1e-3,
             "agreement.union.planted_pairs": 3,
+            # Tests repeat their unions, also on tables that they have changed a little.
+            "privacy.budget": None,
+            "privacy.minimum_change": 0,
         }
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from florist.api.preflight import PartyChecks, preflight
 from florist.cli.init import Names, write_first_files
+from florist.common.privacy.ledger import open_ledger
 from florist.common.psu.limits import disk_needed
 from florist.common.settings.loader import load_config
+from florist.common.storage.id_column import IdColumn
 from florist.experiments.sample_data import IdSample
 
 if TYPE_CHECKING:
@@ -78,3 +80,18 @@ def test_a_status_page_whose_port_is_taken_fails(folder: Path) -> None:
         assert not check.passed
         assert "observability.address" in check.message
     assert named(preflight(config), "status page").passed
+
+
+def test_the_privacy_ledger_is_checked(folder: Path) -> None:
+    config = load_config(folder / "active.yml")
+    check = named(PartyChecks(config).run(), "privacy ledger")
+    assert check.passed
+    assert "epsilon 0 and delta 0 spent" in check.message
+    with open_ledger(config) as ledger:
+        assert not named(PartyChecks(config).run(), "privacy ledger").passed
+        ledger.prepare({"train": IdColumn.from_bytes([b"x"])})
+        for _ in range(10):
+            ledger.charge("train", 1)
+    check = named(PartyChecks(config).run(), "privacy ledger")
+    assert not check.passed
+    assert "privacy.budget" in check.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from florist.cli.init import Names, write_first_files
+from florist.common.privacy.ledger import ledger_folder
 from florist.common.settings.loader import load_config
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def test_status_page_and_run_directories(tmp_path: Path) -> None:
         config = load_config(tmp_path / f"{role}.yml")
         assert config.observability.address == "0.0.0.0:9464"
         assert config.run_directory.is_dir()
+        assert ledger_folder(config).is_dir()
 
 
 def test_no_status_page_by_default(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def config(tmp_path: Path) -> Path:
         "run_directory: runs/first\n"
     )
     with open_ledger(load_config(path)) as opened:
-        opened.check({"train": IDS, "test": IDS})
+        opened.prepare({"train": IDS, "test": IDS})
         opened.charge("train", 1234)
         opened.settle("train", "finished", peer_size=5678, union_size=6789)
         opened.charge("test", 77)

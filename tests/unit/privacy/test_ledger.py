@@ -52,7 +52,8 @@ def entries(config: PartyConfig) -> tuple[Entry, ...]:
 def run(config: PartyConfig, ids: IdColumn, *, outcome: Any = "finished", **more: Any) -> None:  # noqa: ANN401
     """Take part in one union."""
     with open_ledger(config) as ledger:
-        ledger.check({"train": ids}, **more)
+        ledger.prepare({"train": ids}, **more)
+        ledger.check_budget(1)
         ledger.charge("train", len(ids) + 80)
         if outcome:
             ledger.settle("train", outcome, peer_size=7, union_size=9)
@@ -111,16 +112,17 @@ def test_the_budget_is_checked_before_and_when_charging(tmp_path: Path) -> None:
     config = configuration(tmp_path, privacy="{budget: {epsilon: 2.5, delta: 1e-6}}")
     run(config, people(0, 50))
     with open_ledger(config) as ledger:
+        ledger.prepare({"train": people(0, 50)})
         with pytest.raises(ConfigurationError) as caught:
-            ledger.check({"train": people(0, 50), "test": people(0, 9)})
-        ledger.check({"train": people(0, 50)})
+            ledger.check_budget(2)
+        ledger.check_budget(1)
         ledger.charge("train", 50)
         with pytest.raises(ConfigurationError, match=r"only epsilon 0\.5 and delta"):
             ledger.charge("train", 50)
     message = str(caught.value)
-    assert "(2) cost epsilon 2 and delta 2e-09" in message
+    assert "would announce 2 sizes at a cost of epsilon 2 and delta 2e-09" in message
     assert "of epsilon 2.5 and delta 1e-06 for this peer only epsilon 1.5 and delta" in message
-    assert "The 1 unions so far" in message
+    assert "The 1 sizes announced so far" in message
     assert "train, epsilon 1 and delta 1e-09 (finished)" in message
     assert len(charges(entries(config))) == 2
 
@@ -143,7 +145,7 @@ def test_sums_are_exact(tmp_path: Path) -> None:
         run(config, people(0, 5))
     with pytest.raises(ConfigurationError, match="only epsilon 0 and"):
         run(config, people(0, 5))
-    assert history(entries(config)).startswith("The last of 10 unions so far: ")
+    assert history(entries(config)).startswith("The last of 10 sizes announced so far: ")
     assert history(entries(config)).count(";") == 4
 
 
@@ -154,19 +156,40 @@ def test_a_union_without_an_outcome_counts(tmp_path: Path) -> None:
         run(config, people(0, 50))
 
 
+def test_a_run_that_raises_settles_its_charges_as_failed(tmp_path: Path) -> None:
+    config = configuration(tmp_path)
+
+    def interrupted_run() -> None:
+        with open_ledger(config) as ledger:
+            ledger.prepare({"train": people(0, 50), "evaluation": people(0, 20)})
+            ledger.charge("train", 50)
+            ledger.settle("train", "finished", peer_size=1, union_size=2)
+            ledger.charge("evaluation", 9, "people")
+            ledger.charge("evaluation", 20)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run()
+    assert [charge.announced for charge in charges(entries(config))] == ["union", "people", "union"]
+    outcomes = settlements(entries(config))
+    assert [outcomes[number].outcome for number in (1, 2, 3)] == ["finished", "failed", "failed"]
+
+
 def test_a_resumed_union_needs_no_further_budget(tmp_path: Path) -> None:
     config = configuration(tmp_path, privacy="{budget: {epsilon: 1.0}}")
     run(config, people(0, 50), outcome="failed")
     with open_ledger(config) as ledger:
-        ledger.check({"train": people(0, 50)}, may_resume=True)
+        ledger.prepare({"train": people(0, 50)})
+        assert ledger.is_charged("train")
         ledger.settle("train", "finished", peer_size=1, union_size=2)
         ledger.settle("train", "finished", peer_size=1, union_size=2)
     assert settlements(entries(config))[1].outcome == "finished"
     assert len(entries(config)) == 4
     other = configuration(tmp_path, union="{planted_pairs: 0}", privacy="{budget: {epsilon: 1.0}}")
     for changed, ids in ((config, people(5000, 9000)), (other, people(0, 50))):
-        with open_ledger(changed) as ledger, pytest.raises(ConfigurationError, match="budget"):
-            ledger.check({"train": ids}, may_resume=True)
+        with open_ledger(changed) as ledger:
+            ledger.prepare({"train": ids})
+            assert not ledger.is_charged("train")
 
 
 def test_exact_sizes_need_a_run_without_a_budget(tmp_path: Path) -> None:
@@ -201,13 +224,13 @@ def test_small_differences_are_refused(tmp_path: Path) -> None:
 def test_the_guard_compares_tables_of_the_same_kind(tmp_path: Path) -> None:
     config = configuration(tmp_path)
     with open_ledger(config) as ledger:
-        ledger.check({"train": people(0, 50), "test": people(0, 51)})
+        ledger.prepare({"train": people(0, 50), "test": people(0, 51)})
         ledger.charge("train", 50)
         ledger.charge("test", 51)
     with open_ledger(config) as ledger:
-        ledger.check({"train": people(0, 50), "test": people(0, 51)})
+        ledger.prepare({"train": people(0, 50), "test": people(0, 51)})
         with pytest.raises(ConfigurationError, match="our test table"):
-            ledger.check({"train": people(0, 50), "test": people(0, 50)})
+            ledger.prepare({"train": people(0, 50), "test": people(0, 50)})
 
 
 def test_the_guard_can_be_turned_off(tmp_path: Path) -> None:
@@ -268,6 +291,7 @@ def test_nothing_but_sizes_and_digests_is_stored(tmp_path: Path) -> None:
     assert set(json.loads(lines[1])) == {
         "accepted_difference",
         "agreement_digest",
+        "announced",
         "chain",
         "date",
         "delta",

@@ -7,34 +7,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.core.errors import OverlapOutsideLimits
-from florist.common.privacy.overlap_policy import PublicSizes, check_overlap
+from florist.common.privacy.overlap_policy import check_overlap
 from florist.common.settings.union import OverlapLimits
 
 DEFAULT = OverlapLimits()
 OFF = OverlapLimits(minimum=0, minimum_share=0.0, maximum_share=1.0)
 
 
-def allowed(limits: OverlapLimits, sizes: PublicSizes) -> bool:
+def allowed(limits: OverlapLimits, shared: float, share: float) -> bool:
     try:
-        check_overlap(limits, sizes, "training")
+        check_overlap(limits, shared=shared, share=share, table="training")
     except OverlapOutsideLimits:
         return False
     return True
 
 
 @pytest.mark.parametrize(
-    ("shared", "sizes", "message"),
+    ("shared", "share", "message"),
     [
-        (999.0, (5000, 5000), "about 999 people are shared, fewer than agreement.union.overlap.mi"),
-        (-3.0, (5000, 5000), "about 0 people are shared"),
-        (1200.0, (50_000, 30_000), "about 4.00% of the smaller table is shared, less than agree"),
-        (5000.0, (5000, 9000), "about 100.00% of the smaller table is shared, more than agreement"),
-        (5003.0, (5000, 9000), "agreement.union.overlap.maximum_share (95.00%)"),
+        (999, 0.5, "about 999 people are shared, fewer than agreement.union.overlap.minimum (1,00"),
+        (-3, 0.5, "about 0 people are shared"),
+        (1200, 0.04, "about 4.00% of the smaller table is shared, less than agreement.union.overl"),
+        (5000, 1.0, "about 100.00% of the smaller table is shared, more than agreement.union.over"),
+        (5000, 0.96, "agreement.union.overlap.maximum_share (95.00%)"),
     ],
 )
-def test_overlaps_outside_the_limits(shared: float, sizes: tuple[int, int], message: str) -> None:
+def test_overlaps_outside_the_limits(shared: float, share: float, message: str) -> None:
     with pytest.raises(OverlapOutsideLimits) as caught:
-        check_overlap(DEFAULT, PublicSizes(shared, *sizes), "training")
+        check_overlap(DEFAULT, shared=shared, share=share, table="training")
     assert message in str(caught.value)
     assert str(caught.value).startswith("training tables: ")
     assert caught.value.exit_code == 7
@@ -43,41 +43,12 @@ def test_overlaps_outside_the_limits(shared: float, sizes: tuple[int, int], mess
 
 
 def test_limits_are_inclusive() -> None:
-    assert allowed(DEFAULT, PublicSizes(1000.0, 20_000, 20_000))
-    assert allowed(DEFAULT, PublicSizes(4750.0, 5000, 9000))
-    assert not allowed(DEFAULT, PublicSizes(4751.0, 5000, 9000))
+    assert allowed(DEFAULT, 1000, 0.05)
+    assert allowed(DEFAULT, 1000, 0.95)
+    assert not allowed(DEFAULT, 1000, 0.951)
+    assert not allowed(DEFAULT, 999, 0.95)
 
 
-def test_padding_is_subtracted_from_the_announced_sizes() -> None:
-    assert not allowed(DEFAULT, PublicSizes(4800.0, 5080, 9080, padding=80))
-    assert allowed(DEFAULT, PublicSizes(4800.0, 5080, 9080, padding=0))
-
-
-sizes = st.builds(
-    PublicSizes,
-    st.floats(-1e6, 1e9),
-    st.integers(0, 10**9),
-    st.integers(0, 10**9),
-    st.integers(0, 10**4),
-)
-
-
-@given(sizes)
-def test_limits_that_are_turned_off_allow_everything(public: PublicSizes) -> None:
-    assert allowed(OFF, public)
-
-
-@given(
-    sizes,
-    st.integers(0, 10**6),
-    st.floats(0, 1),
-    st.floats(0, 1),
-)
-def test_both_parties_decide_the_same(
-    public: PublicSizes, minimum: int, low: float, high: float
-) -> None:
-    limits = OverlapLimits(
-        minimum=minimum, minimum_share=min(low, high), maximum_share=max(low, high)
-    )
-    mirrored = PublicSizes(public.shared, public.other, public.one, public.padding)
-    assert allowed(limits, public) == allowed(limits, mirrored)
+@given(st.floats(-1e6, 1e9), st.floats(0, 1))
+def test_limits_that_are_turned_off_allow_everything(shared: float, share: float) -> None:
+    assert allowed(OFF, shared, share)
