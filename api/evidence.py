@@ -70,8 +70,12 @@ def write_evidence(runs: RunDirectory, folder: Path | None = None) -> WrittenEvi
     for stage, evidence in found.items():
         problems = {stored.problem for stored in evidence.signatures.values() if stored.problem}
         written.gaps.extend(f"{stage}: {problem}" for problem in sorted(problems))
+    try:
+        page = render(RunFacts(stages, estimates))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ConfigurationError(f"{runs.evidence}: a record is damaged; restore it") from None
     save_run_evidence(written.json, stages)
-    write_private(written.html, render(RunFacts(stages, estimates)).encode())
+    write_private(written.html, page.encode())
     return written
 
 

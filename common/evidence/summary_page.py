@@ -194,12 +194,18 @@ def _audit_text(audit: dict[str, Any]) -> str:
     strongest = audit.get("strongest")
     if strongest is None:
         return f"verdict: {audit.get('verdict') or audit.get('why')}; too few rows for any figure"
-    auc = strongest["auc"]
-    return (
+    text = (
         f"verdict: {audit['verdict']}; strongest attack of the peer on what we sent: "
-        f"{strongest['attack']}, AUC {auc['value']:.3f} (95% interval {auc['low']:.3f} to "
-        f"{auc['high']:.3f}; 0.5 is chance)"
+        f"{_finding(strongest)}; 0.5 is chance"
     )
+    worst = audit.get("worst_window")
+    return f"{text}. Worst part of training: {_finding(worst)}" if worst else text
+
+
+def _finding(finding: dict[str, Any]) -> str:
+    auc = finding["auc"]
+    interval = f"{auc['low']:.3f} to {auc['high']:.3f}"
+    return f"{finding['attack']}, AUC {auc['value']:.3f} (95% interval {interval})"
 
 
 def _signatures(run: RunFacts) -> Html:
