@@ -111,7 +111,7 @@ wheel: $(TOOLS)/.installed
 	@ls dist
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/psu.py --ids 131072 --json
+	$(BIN)/python benchmarks/psu.py --ids 131072 --compare-counts 3 --json
 
 clean:
 	rm -rf $(VENV) .typecheck build dist docs/_build *.egg-info demo-run

@@ -5,6 +5,7 @@
     python benchmarks/psu.py --ids 1000000 --unequal 1000
     python benchmarks/psu.py --ids 131072 --executor ray --workers 1
     python benchmarks/psu.py --ids 131072 --executor ray --workers 2 --branches 2
+    python benchmarks/psu.py --ids 131072 --compare-counts 3
 
 `cpu_s` is the CPU time of both parties from start to exit, everything included: starting Python,
 reading, hashing, validating, sorting, TLS. `raw_s` is the time of the same number of
@@ -15,6 +16,9 @@ With `--executor ray` each party has its own cluster on this machine, which star
 `cpu_s` then includes the cluster's processes, as far as Ray has waited for them to exit;
 `process_cpu_s` of each party is that of its own process, and `workers_cpu_s` that of its workers or
 branches, sampled shortly before they end. With `--branches` the branches align, not the process.
+
+With `--compare-counts N` it also aligns N times with private counts and planted pairs and N times
+without either, in alternation, and reports the ratio of the CPU times, in total and in pairs.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import psutil
+import yaml
 
 from florist.cli.init import Names, write_first_files
 from florist.common.core.ports import free_port
@@ -98,6 +103,9 @@ class Result:
     parts_s: dict[str, float]
     #: CPU seconds and peak megabytes of each party, in total and by process.
     parties: dict[str, dict[str, float]]
+    #: CPU time with private counts and planted pairs, divided by that without: of all alignments,
+    #: and of each pair of them. Empty without --compare-counts.
+    private_counts: dict[str, float | list[float]]
 
 
 def main() -> None:
@@ -137,6 +145,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--raw-limit", type=int, default=1 << 20, help="maximum exponentiations in the bare loop"
     )
+    parser.add_argument(
+        "--compare-counts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="compare N alignments with private counts and planted pairs with N without",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     return parser.parse_args()
 
@@ -163,11 +178,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         text = text.replace("branches: 1", f"branches: {arguments.branches}")
         text = text.replace("ray_workers: 0", f"ray_workers: {arguments.workers}")
         path.write_text(text.replace("threads: 0", f"threads: {arguments.threads}"))
-    started = time.monotonic()
-    usages = run_both([party(role, folder) for role in ROLES])
-    wall = time.monotonic() - started
-    if any(usage.exit_code for usage in usages):
-        sys.exit(f"a party failed: {usages}")
+    usages, wall = align(folder)
     summaries = [
         RunDirectory(load_config(folder / f"{role}.yml").run_directory).load_alignment().summary
         for role in ROLES
@@ -208,7 +219,41 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
             }
             for role, usage in zip(ROLES, usages, strict=True)
         },
+        private_counts=compare_counts(folder, arguments.compare_counts),
     )
+
+
+def align(folder: Path) -> tuple[list[Usage], float]:
+    """Run both parties; return their resources and the wall time."""
+    started = time.monotonic()
+    usages = run_both([party(role, folder) for role in ROLES])
+    wall = time.monotonic() - started
+    if any(usage.exit_code for usage in usages):
+        sys.exit(f"a party failed: {usages}")
+    return usages, wall
+
+
+def compare_counts(folder: Path, rounds: int) -> dict[str, float | list[float]]:
+    """Return the ratios of the CPU times with and without private counts and planted pairs."""
+    if not rounds:
+        return {}
+    configs = {role: yaml.safe_load((folder / f"{role}.yml").read_text()) for role in ROLES}
+    kinds = {"private": {}, "exact": {"privacy": None, "planted_pairs": 0}}
+    cpu: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for number in range(rounds):
+        # Each kind is first in turn, so that a change of the machine's speed affects both.
+        for kind in sorted(kinds, reverse=bool(number % 2)):
+            for role, config in configs.items():
+                config["agreement"]["union"] |= {"privacy": {}, "planted_pairs": 64} | kinds[kind]
+                config["run_directory"] = str(folder / f"{kind}-{number}" / role)
+                config["privacy"] |= {"budget": None}
+                (folder / f"{role}.yml").write_text(yaml.safe_dump(config))
+            cpu[kind].append(sum(usage.cpu_s for usage in align(folder)[0]))
+    pairs = [
+        round(private / exact, 4)
+        for private, exact in zip(cpu["private"], cpu["exact"], strict=True)
+    ]
+    return {"ratio": round(sum(cpu["private"]) / sum(cpu["exact"]), 4), "of_each_pair": pairs}
 
 
 def party(role: str, folder: Path) -> list[str]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import FOR_OWNER
 from florist.common.storage.private_files import private_opener
 
 if TYPE_CHECKING:
@@ -97,12 +98,13 @@ def log_to_file(path: Path) -> None:
 
 
 class _TerminalFormatter(logging.Formatter):
-    """Adds the examples of an error, which are for the owner's terminal only."""
+    """Adds the examples of an error and exact counts, which are for the owner's terminal only."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         text = super().formatMessage(record)
-        examples = vars(record).get("examples")
-        return f"{text} (for example {examples})" if examples else text
+        examples, counts = vars(record).get("examples"), vars(record).get(FOR_OWNER)
+        text = f"{text} (for example {examples})" if examples else text
+        return f"{text} ({counts})" if counts else text
 
 
 class _JsonFormatter(logging.Formatter):

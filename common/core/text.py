@@ -28,3 +28,16 @@ def abbreviated(value: object, limit: int = 60) -> str:
     """Return the `repr` of a value, shortened to `limit` characters."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+#: The attribute of a log record that only the owner's terminal shows.
+FOR_OWNER = "for_owner"
+
+
+def for_owner(text: str) -> dict[str, str]:
+    """Return the `extra` of a log call, with a text for the owner's terminal only.
+
+    Logs may be shared with the peer. Exact numbers of our people are for us alone: the sizes that
+    we announce are padded to hide them.
+    """
+    return {FOR_OWNER: text}

@@ -11,6 +11,7 @@ from florist.common.cluster.choose_runner import make_union_runner
 from florist.common.core.allocator import return_freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.stage_timer import StageTimer
+from florist.common.core.text import for_owner
 from florist.common.data.table_ids import TableIds
 from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
@@ -148,5 +149,5 @@ def _read_ids(config: PartyConfig) -> dict[TableName, TableIds]:
     for name, table in tables.items():
         storage = FolderStorage(config.run_directory)  # for unlinked temporary files
         read[name] = TableIds(table, config.agreement.id_normalisation, storage)
-        log.info("%s IDs read from the %s table", f"{len(read[name]):,}", name)
+        log.info("IDs read from the %s table", name, extra=for_owner(f"{len(read[name]):,} IDs"))
     return read

@@ -10,6 +10,7 @@ import numpy as np
 
 from florist.common.bundle.bundle import ActiveBundle
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import for_owner
 from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import IdReader
@@ -84,7 +85,7 @@ def read_evaluation_table(config: PartyConfig, settings: Table, bundle: Bundle) 
         check_labels(labels, classes)
     assert scan.ids is not None
     _warn_of_training_people(config, scan.ids)
-    log.info("%s rows read from the evaluation table, %r", f"{scan.rows:,}", bundle)
+    log.info("evaluation table read, %r", bundle, extra=for_owner(f"{scan.rows:,} rows"))
     # In memory: if read from files, the time per block would reveal which rows were read before.
     features = encode_in_memory(scan) if any(preprocessing.sizes) else None
     return EvaluationTable(scan.ids, scan.fingerprint, features, labels)
@@ -102,8 +103,7 @@ def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:
         is_known[index[ours.take(index, mode="clip") == digests]] = True
     if known := int(is_known.sum()):
         log.warning(
-            "%s of the %s people in our evaluation table are in our training table too, so the "
-            "estimate will be too optimistic; remove them from data.evaluation",
-            f"{known:,}",
-            f"{len(ids):,}",
+            "people in our evaluation table are in our training table too, so the estimate will be "
+            "too optimistic; remove them from data.evaluation",
+            extra=for_owner(f"{known:,} of {len(ids):,}"),
         )

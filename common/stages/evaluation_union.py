@@ -13,6 +13,7 @@ import numpy as np
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.stage_timer import StageTimer
+from florist.common.core.text import for_owner
 from florist.common.data.id_check import fingerprint
 from florist.common.evaluation.reserved_rows import random_rows
 from florist.common.psu.executor import LocalExecutor
@@ -197,9 +198,8 @@ class UnionAgreement:
             draws = SecretDraws.from_seed(seed).derive("evaluation")
         rows = random_rows(len(table), count, draws)
         log.info(
-            "%s of the %s people in our evaluation table take part",
-            f"{count:,}",
-            f"{len(table):,}",
+            "some or all people in our evaluation table take part",
+            extra=for_owner(f"{count:,} of {len(table):,}"),
         )
         aligner = TableAligner(
             self.role,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.text import for_owner
 from florist.common.data.feature_store import FeatureStore
 from florist.common.data.scan_table import scan_table
 from florist.common.storage.files import FolderStorage
@@ -63,11 +64,11 @@ def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepa
         enable_determinism()  # a resumed run ends with bit-for-bit the same weights
     numeric, categorical = preprocessing.sizes
     log.info(
-        "%s rows with %d numeric and %d categorical features, device %s",
-        f"{summary.rows:,}",
+        "our table has %d numeric and %d categorical features, device %s",
         numeric,
         categorical,
         device,
+        extra=for_owner(f"{summary.rows:,} rows"),
     )
     _warn_of_few_steps(agreement, summary.union_size)
     return PreparedTables(

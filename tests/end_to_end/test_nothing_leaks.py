@@ -114,7 +114,7 @@ def test_secrets_are_neither_logged_nor_stored(
         workspace.configure(role, {"alignment.dummies": 9})
     log = logging.getLogger("florist")
     log.propagate = True
-    with caplog.at_level(logging.DEBUG), ThreadPoolExecutor(2) as both:
+    with caplog.at_level(logging.DEBUG, logger="florist"), ThreadPoolExecutor(2) as both:
         progress = LineProgress(log, every_seconds=0.0)
         runs = [
             both.submit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +22,7 @@ from florist.common.settings.training import Model, Optimiser
 from florist.common.storage.element_sets import sorted_set, union
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import SetChunk, Step
+from florist.common.transport.messages import SetChunk, Step, UnionDigest
 from florist.experiments.simulation import Holdings, SimulationSettings, World, observe
 from florist.passive_party import psu_role as passive_role
 from tests.support.psu import run_pair
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from florist.common.psu.stored_sets import StoredSet
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
-    from florist.common.transport.channel import Link
+    from florist.common.transport.channel import Channel, Link
     from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
 
@@ -175,3 +176,34 @@ def test_the_passive_party_reads_the_labels_off_the_gradients() -> None:
         used.append(step.labels[real] == 1)
     agreement = float(np.mean(np.concatenate(read) == np.concatenate(used)))
     assert agreement > 0.99
+
+
+@pytest.mark.parametrize(("target", "is_shared"), [(THEIRS[-1], False), (SHARED[3], True)])
+def test_leaving_a_person_out_in_step_9_tells_the_passive_party_by_the_outcome(
+    target: bytes,
+    is_shared: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It replaces the UID of one of its people: the active party notices only if it has them."""
+    keys = Keys.fresh(GROUP), Keys.fresh(GROUP)
+    exponents = [each for side in keys for each in (side.first, side.second, side.third)]
+    hashed = GROUP.hash_ids(IdColumn.from_bytes([target]))
+    uid = GROUP.power(hashed, GROUP.product(*exponents)).tobytes()
+    sent: list[bytes] = []
+    replace_uid = replacing(Step.SECOND_ROUND_BACK, {uid})
+
+    def tamper(message: Message) -> list[Message]:
+        messages = list(replace_uid(message))
+        if isinstance(message, SetChunk) and message.step is Step.SECOND_ROUND_BACK:
+            sent.extend(each.elements for each in messages if isinstance(each, SetChunk))
+        return messages
+
+    def claim(channel: Channel, universe: StoredSet) -> None:
+        channel.send(UnionDigest(len(universe), hashlib.sha256(b"".join(sent)).digest()))
+        channel.receive(UnionDigest)
+
+    monkeypatch.setattr(passive_role, "compare_union", claim)
+    monkeypatch.setattr(passive_role, "own_view", look_up(THEIRS, []))
+    active, passive = linked_pair(grace=0.05)
+    outcome = run_pair(GROUP, OURS, THEIRS, (active, TamperingLink(passive, tamper)), keys).active
+    assert isinstance(outcome, ProtocolViolation) == is_shared
