@@ -64,10 +64,9 @@ class AlignStage(Stage[AlignInputs, Alignments]):
         timer = StageTimer(self.clock)
         return_freed_memory()
         tables = _read_ids(self.config)
-        timer.end("read")
         with open_ledger(self.config) as ledger:
             self._check_ledger(ledger, tables)
-            timer.end("ledger")
+            timer.end("read")
             with self._union_runner() as unions:
                 yield AlignInputs(tables, unions, timer, SecretsInMemory(), ledger)
 

@@ -51,7 +51,8 @@ def log_of_run(directory: Path, tables: dict[RoleName, list[str]]) -> dict[RoleN
     workspace = Workspace.create(directory)
     for role, ids in tables.items():
         write_table(workspace.table(role), ids)
-        workspace.configure(role, {"agreement.union.privacy": None})  # otherwise sizes are random
+        # Otherwise sizes are random; and no budget covers exact sizes.
+        workspace.configure(role, {"agreement.union.privacy": None, "privacy.budget": None})
     options = ("--log-format", "json", "--verbose")
     with (
         workspace.start("active", *options) as active,

@@ -177,7 +177,7 @@ def test_a_clean_run_is_not_stopped(clean: Workspace) -> None:
             (2 * STEPS_PER_EPOCH, "later-batches"),
         ]
         assert found.verdict == "fine"
-        assert found.followed == 909
+        assert found.followed == clean.alignment(role).summary.union_size
         for figures in found.audits:
             assert {finding.attack for finding in figures.findings} <= set(attacks[role])
             # Windows of a few batches of 32 have too few rows.
