@@ -101,7 +101,7 @@ def likelihood(noise: CountNoise | None, seen: tuple[int, int], passive: list[by
 
 
 @pytest.mark.parametrize("extra", [b"eve", b"zoe"], ids=["shared", "not shared"])
-@pytest.mark.parametrize("runs", [60, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [60, pytest.param(400, marks=pytest.mark.slow)])
 def test_neighbouring_sets_can_hardly_be_told_apart(runs: int, extra: bytes) -> None:
     """With ε = 0.1 the best test is right in at most 52.5% of the cases, and δ/2."""
     noise = CountNoise.for_guarantee(0.1, 0.02)
