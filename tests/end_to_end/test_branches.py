@@ -237,7 +237,6 @@ def test_dummies_stay_the_same_after_a_lost_branch(
     """
     sample = IdSample(700, 450, 200)
     pair = make_pair(sample, 2, alignment__dummies=130, timeouts__outage=60.0)
-    size = 130 + (sample.active if role == "active" else sample.passive)
     wire = Wire(role)
     monkeypatch.setattr(branch_module, "Session", wire.session)
     cluster, before = pair.clusters[role], dict[Step, list[bytes]]()
@@ -247,6 +246,7 @@ def test_dummies_stay_the_same_after_a_lost_branch(
             wire.lost.set()  # the next attempt
         if number == 1 and isinstance(request, EndIds) and not before:
             deadline = time.monotonic() + 30
+            size = cluster.orders[0].size
             while any(len(wire.sent(step)) < size for step in OWN_STEPS[role]):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -258,8 +258,10 @@ def test_dummies_stay_the_same_after_a_lost_branch(
     assert pair.align() == {"active": None, "passive": None}
     start, *_, last = cluster.orders
     assert (start.token, last.resumes, last.has_ids) == (last.token, True, False)
+    people = sample.active if role == "active" else sample.passive
+    assert 130 + 40 <= start.size - people <= 130 + 3 * 40
     for step in OWN_STEPS[role]:
-        assert len(set(before[step])) == size
+        assert len(set(before[step])) == start.size
         assert wire.sent(step) == before[step]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,25 @@ if TYPE_CHECKING:
     from florist.common.stages.training_session import Trained
     from florist.experiments.simulation import Observed
 
-SAMPLE = QuickClicks()
+
+@dataclass(frozen=True)
+class ExactClicks(QuickClicks):
+    """Without padding: a simulation has the exact sizes."""
+
+    def settings(self, role: RoleName) -> dict[str, object]:
+        settings = {
+            key: value
+            for key, value in QuickClicks.settings(self, role).items()
+            if not key.startswith("agreement.union.privacy")
+        }
+        return settings | {
+            "agreement.union.privacy": None,
+            "agreement.union.planted_pairs": 0,
+            "privacy.budget": None,
+        }
+
+
+SAMPLE = ExactClicks()
 #: Seed of the simulation; the parties' seeds are derived from it.
 SEED = 3
 

@@ -803,6 +803,10 @@ def without_last_row(_: list[str], rows: list[list[str]]) -> None:
     rows.pop()
 
 
+def without_ten_rows(_: list[str], rows: list[list[str]]) -> None:
+    del rows[-10:]
+
+
 def without_last_column(header: list[str], rows: list[list[str]]) -> None:
     for row in (header, *rows):
         row.pop()
@@ -895,7 +899,8 @@ def left_by(workspace: Workspace, role: RoleName) -> set[str]:
 def test_test_tables_must_list_the_same_people(workspace: Workspace) -> None:
     config = load_config(workspace.config("passive"))
     assert config.data.test is not None
-    rewrite(config.data.test.path, without_last_row)
+    # Private counts hide a difference of a few people.
+    rewrite(config.data.test.path, without_ten_rows)
     align_both(workspace)
     for role in ROLES:
         end = Pair(workspace).alone(role)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from florist.cli.purge import describe_plan
 from florist.cli.tool import app
 from florist.common.core.errors import ConfigurationError
 from florist.common.session.purge import plan_purge, purge
@@ -115,6 +118,15 @@ def test_a_run_in_progress_is_refused(runs: RunDirectory) -> None:
     assert left(runs) == before
 
 
+def test_the_plan_names_what_is_deleted_and_what_is_not(runs: RunDirectory) -> None:
+    console = Console(width=200, file=StringIO())
+    describe_plan(plan_purge(runs), console)
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert "commitment.key" in shown
+    assert "notes.txt" in shown
+
+
 def test_the_command_asks(runs: RunDirectory) -> None:
     def florist(*options: str, typed: str = "") -> tuple[int, str]:
         arguments = ["purge", str(runs.path), *options]
@@ -124,8 +136,7 @@ def test_the_command_asks(runs: RunDirectory) -> None:
     before = left(runs)
     code, output = florist(typed="n\n")
     assert (code, left(runs)) == (1, before)
-    assert "commitment.key" in output
-    assert "notes.txt" in output
+    assert "Delete these files?" in output
     assert florist(typed="")[0] == 1
     assert left(runs) == before
     assert florist(typed="y\n")[0] == 0

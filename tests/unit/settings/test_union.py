@@ -33,7 +33,7 @@ def test_agreements_without_the_keys_have_the_defaults() -> None:
     assert config.agreement.union.privacy == CountPrivacy(epsilon=1.0, delta=1e-9)
     limits = OverlapLimits(minimum=1000, minimum_share=0.05, maximum_share=0.95)
     assert config.agreement.union.overlap == limits
-    assert config.agreement.union.planted_pairs == 128
+    assert config.agreement.union.planted_pairs == 64
     assert config.privacy.ledger is None
     assert config.privacy.budget is not None
     assert (config.privacy.budget.epsilon, config.privacy.budget.delta) == (10, 1e-6)
