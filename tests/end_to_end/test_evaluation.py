@@ -27,6 +27,7 @@ from florist.common.core.errors import (
     PeerLost,
 )
 from florist.common.core.progress import NoProgress
+from florist.common.core.text import FOR_OWNER
 from florist.common.data.labels import read_labels
 from florist.common.data.table_reader import read_whole_table
 from florist.common.evaluation import metrics
@@ -365,7 +366,10 @@ def test_people_of_the_training_table_cause_a_warning(
     evaluate_stage.log.propagate = True
     with caplog.at_level("WARNING", logger="florist"):
         run_well(workspace)
-    assert "10 of the 330 people in our evaluation table" in caplog.text
+    assert "people in our evaluation table are in our training table too" in caplog.text
+    # How many is for the owner's terminal only.
+    (warning,) = (record for record in caplog.records if "too optimistic" in record.message)
+    assert vars(warning)[FOR_OWNER] == "10 of 330"
 
 
 def test_bundles_predict_like_the_finished_run(trained: Workspace) -> None:

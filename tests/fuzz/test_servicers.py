@@ -102,9 +102,11 @@ def test_any_frames_end_in_a_clear_error_and_the_next_peer_is_served(
         @settings(few, max_examples=8)
         @given(st.lists(damaged(FRAMES["envelope"]) | st.binary(max_size=50), min_size=1))
         def holds(frames: list[bytes]) -> None:
-            over = Event()
+            is_accepted, over = Event(), Event()
 
             def speak() -> Iterator[bytes]:
+                # A link that fails before it is accepted is dropped, and nothing would follow.
+                is_accepted.wait(PATIENCE)
                 yield from frames
                 over.wait(PATIENCE)
 
@@ -113,6 +115,7 @@ def test_any_frames_end_in_a_clear_error_and_the_next_peer_is_served(
                 method = channel.stream_stream(codec.METHOD)
                 calls = [method(speak(), metadata=named(CONTROL))]
                 accepted = listener.accept(PATIENCE)
+                is_accepted.set()
                 calls.append(method(speak(), metadata=named("lane")))
                 with (
                     pytest.raises(FloristError),

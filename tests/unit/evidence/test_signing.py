@@ -114,19 +114,20 @@ def test_the_signed_bytes_are_never_those_of_tls() -> None:
 def test_files_of_a_party(trust: Trust, active: Credentials, passive: Credentials) -> None:
     signer = Signer.load(active.certificate, active.key)
     authorities = [x509.load_pem_x509_certificate(active.authority.read_bytes())]
-    signer.chain.require(ACTIVE, authorities, NOW)
+    now = datetime.now(UTC)  # the files may have been made long after this module was imported
+    signer.chain.require(ACTIVE, authorities, now)
     assert CertificateChain.from_pem(signer.chain.to_pem()) == signer.chain
     with pytest.raises(ConfigurationError, match="is not the key"):
         Signer.load(active.certificate, passive.key)
     with pytest.raises(UntrustedCertificate, match="belongs to"):
-        signer.chain.require(PASSIVE, authorities, NOW)
+        signer.chain.require(PASSIVE, authorities, now)
     with pytest.raises(UntrustedCertificate, match="SHA-256 of its public key"):
-        signer.chain.require(ACTIVE, authorities, NOW, "00" * 32)
-    for time in (NOW - timedelta(days=50), NOW + timedelta(days=50)):
+        signer.chain.require(ACTIVE, authorities, now, "00" * 32)
+    for time in (now - timedelta(days=50), now + timedelta(days=50)):
         with pytest.raises(UntrustedCertificate, match="not at the time of signing"):
             signer.chain.require(ACTIVE, authorities, time)
     with pytest.raises(UntrustedCertificate, match="not issued by the authority"):
-        signer.chain.require(ACTIVE, [], NOW)
+        signer.chain.require(ACTIVE, [], now)
 
 
 def test_a_secret_key_in_the_same_file_is_not_sent(active: Credentials) -> None:
