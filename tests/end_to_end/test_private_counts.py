@@ -137,6 +137,8 @@ def numbers_in(path: Path) -> set[int]:
 
 
 def numbers(text: str) -> set[int]:
+    """Return the whole numbers of a text, without speeds, times and traffic, which are random."""
+    text = re.sub(r"[\d,.]+(?: rows)?/s|\"(?:bytes\w*|per_second|seconds)\": [\d.]+", "", text)
     found = re.findall(r"(?<![\w.])\d{1,3}(?:,\d{3})+(?![\w.])|(?<![\w.,])\d+(?![\w.])", text)
     return {int(number.replace(",", "")) for number in found}
 

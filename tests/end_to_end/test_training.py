@@ -85,7 +85,7 @@ BOTH = {"active": ACTIVE, "passive": PASSIVE}
 STEPS = 58
 
 #: Seconds within which a lost peer must be reported.
-TOLD = 15
+TOLD = 60
 
 RESULTS = {
     "model.safetensors",
