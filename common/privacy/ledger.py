@@ -13,7 +13,6 @@ so few people that the results of both runs together would tell about just them.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ from florist.common.privacy.ledger_file import LedgerFile
 from florist.common.privacy.set_hashes import count_difference, file_digest, write_set_hashes
 from florist.common.storage.durable import sync
 from florist.common.storage.files import FolderStorage
-from florist.common.storage.private_files import make_private_folder, private_opener
+from florist.common.storage.private_files import locked_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.privacy")
 
-_LOCK = ".lock"
 #: Charges that an error message lists.
 _SHOWN = 5
 
@@ -61,22 +59,12 @@ def open_ledger(config: PartyConfig) -> Iterator[Ledger]:
         ConfigurationError: another run uses it, it is damaged, or it cannot be written.
     """
     folder = ledger_folder(config)
-    try:
-        make_private_folder(folder)
-        lock = open(folder / _LOCK, "w", opener=private_opener)  # noqa: SIM115 - below
-    except OSError as error:
-        raise ConfigurationError(
-            f"the privacy ledger {folder} cannot be written: {error.strerror}; set privacy.ledger "
-            "to a folder that is kept from run to run"
-        ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigurationError(
-                f"the privacy ledger {folder} is in use by another run with {config.party.peer}; "
-                "wait until it has finished"
-            ) from None
+    with locked_folder(
+        folder,
+        "the privacy ledger",
+        if_not_writable="set privacy.ledger to a folder that is kept from run to run",
+        if_in_use=f"another run with {config.party.peer}; wait until it has finished",
+    ):
         file = LedgerFile(folder)
         file.open(config.party.name, config.party.peer)
         ledger = Ledger(file, config.privacy, config.agreement)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from florist.common.core.errors import ConfigurationError
 from florist.common.session.retention import PURGED, artefact_of
 from florist.common.storage.durable import sync
+from florist.common.storage.private_files import LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from florist.common.session.retention import Artefact
     from florist.common.session.run_directory import RunDirectory
 
-_LOCK = ".lock"
 
 #: Folders of which a run directory has at least one.
 _FOLDERS = ("alignment", "training", "evaluation", "evaluation-alignment", "checkpoints", "serving")
@@ -56,7 +56,7 @@ def plan_purge(runs: RunDirectory, *, everything: bool = False) -> PurgePlan:
             artefact = artefact_of(str(path.relative_to(runs.path)))
         if artefact is None:
             foreign.append(path)
-        elif path.name != _LOCK and (everything or artefact.kind in PURGED):
+        elif path.name != LOCK and (everything or artefact.kind in PURGED):
             files.append((path, artefact))
     return PurgePlan(runs, tuple(files), tuple(foreign), everything)
 
@@ -82,7 +82,7 @@ def purge(plan: PurgePlan) -> None:
                 f"{error.filename or runs.path} cannot be deleted: {error.strerror}"
             ) from None
         if plan.everything:
-            (runs.path / _LOCK).unlink(missing_ok=True)
+            (runs.path / LOCK).unlink(missing_ok=True)
             if not any(runs.path.iterdir()):
                 runs.path.rmdir()
 
@@ -92,7 +92,7 @@ def _require_run_directory(runs: RunDirectory) -> None:
     path = runs.path
     if path.is_symlink() or not path.is_dir():
         raise ConfigurationError(f"{path} is not a folder; give the run_directory of a party")
-    lock = path / _LOCK
+    lock = path / LOCK
     is_run = lock.is_file() and not lock.is_symlink()
     if not is_run or not any((path / name).is_dir() for name in _FOLDERS):
         raise ConfigurationError(

@@ -33,7 +33,6 @@ only the peer holds.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import shutil
@@ -47,7 +46,7 @@ from florist.common.session import alignment_result
 from florist.common.session.alignment_result import EvaluationUnion
 from florist.common.session.stage_state import RESULT_FOLDERS
 from florist.common.storage.durable import sync, sync_tree
-from florist.common.storage.private_files import make_private_folder, private_opener, restrict
+from florist.common.storage.private_files import LOCK, locked_folder, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,9 +63,6 @@ _STARTED = "begun"
 
 #: The digests of what was received and sent, in training and in the evaluations of a union.
 _JOURNAL = "answers.journal"
-
-#: Locked while a process uses the run directory.
-_LOCK = ".lock"
 
 #: In a stage's result while the peer may not have its own result.
 _PENDING = ".pending"
@@ -137,22 +133,12 @@ class RunDirectory:
         Raises:
             ConfigurationError: it cannot be written, or another process uses it.
         """
-        try:
-            make_private_folder(self.path)
-            handle = open(self.path / _LOCK, "w", opener=private_opener)  # noqa: SIM115 - below
-        except OSError as error:
-            raise ConfigurationError(
-                f"run_directory {self.path} cannot be written: {error.strerror}; "
-                "set another run_directory or fix its permissions"
-            ) from None
-        with handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigurationError(
-                    f"run_directory {self.path} is in use by another running party; "
-                    "wait for it or set another run_directory"
-                ) from None
+        with locked_folder(
+            self.path,
+            "run_directory",
+            if_not_writable="set another run_directory or fix its permissions",
+            if_in_use="another running party; wait for it or set another run_directory",
+        ):
             self.restrict()
             yield
 
@@ -186,7 +172,7 @@ class RunDirectory:
             return []
         results = {*RESULT_FOLDERS.values(), self.evaluation_alignment.name}
         folders = (self.checkpoints, self.audit, self.evidence, self.tensorboard)
-        names = {*results, *(folder.name for folder in folders), _LOCK}
+        names = {*results, *(folder.name for folder in folders), LOCK}
         temporary = tuple(f"{prefix}{name}-" for name in results for prefix in (".", ".old-"))
         return [
             entry

@@ -45,11 +45,6 @@ class UnionSizes:
         return self.peer - 2 * self.pool
 
     @property
-    def union_people_estimate(self) -> int:
-        """The estimate of the number of people in the union; configured dummies count."""
-        return self.own_people_estimate + self.peer_people_estimate - self.shared_estimate
-
-    @property
     def shared_share(self) -> float:
         """The estimated share of the smaller set's people that are shared, between 0 and 1."""
         smaller = min(self.own_people_estimate, self.peer_people_estimate)

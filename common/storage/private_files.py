@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+#: The file of a folder that is locked while a process uses the folder.
+LOCK = ".lock"
 
 _FILE = 0o600
 _FOLDER = 0o700
@@ -76,3 +80,33 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+@contextmanager
+def locked_folder(
+    folder: Path, title: str, *, if_not_writable: str, if_in_use: str
+) -> Iterator[None]:
+    """Create a private folder and lock it for one process while the context lasts.
+
+    Args:
+        folder: the folder, in which the file `.lock` is locked.
+        title: what the folder is, for the errors.
+        if_not_writable: the rest of that error: what to do.
+        if_in_use: the rest of that error: who uses it, and what to do.
+
+    Raises:
+        ConfigurationError: it cannot be written, or another process uses it.
+    """
+    try:
+        make_private_folder(folder)
+        lock = open(folder / LOCK, "w", opener=private_opener)  # noqa: SIM115 - below
+    except OSError as error:
+        raise ConfigurationError(
+            f"{title} {folder} cannot be written: {error.strerror}; {if_not_writable}"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigurationError(f"{title} {folder} is in use by {if_in_use}") from None
+        yield
