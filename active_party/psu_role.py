@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from florist.common.psu.exchange_pool import ExchangePool
-from florist.common.psu.exchanges import (
+from florist.common.psu.algorithm_1 import (
     ACTIVE_FIRST_ROUND,
     ACTIVE_HASHING,
     PASSIVE_FIRST_ROUND,
     PASSIVE_HASHING,
     SECOND_ROUND,
 )
+from florist.common.psu.exchange_pool import ExchangePool
+from florist.common.psu.ranks import first_row, with_rows
 from florist.common.psu.sorted_streams import union_of, union_size
 from florist.common.psu.union_view import compare_union, own_view
 
@@ -32,10 +33,11 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     s1s3, s2s3, s1s2s3 = group.product(s1, s3), group.product(s2, s3), group.product(s1, s2, s3)
 
     def send_own_first_round(run: ExchangeRun) -> StoredSet:
-        return run.originate_shuffled(ids.chunks(), len(ids), s1, added=work.planted.elements)
+        run.send_anchors(s1)
+        return run.originate_shuffled(ids.chunks(), len(ids), s1, added=work.planted.count)
 
     def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
-        return run.answer_shuffled(work.peer_size, s1)
+        return run.answer_shuffled(work.peer_size + work.planted.count, s1)
 
     def merge_and_send_second_round(run: ExchangeRun) -> StoredSet:
         own, peer = own_first_round.result(), peer_first_round.result()
@@ -44,7 +46,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         return run.originate_shuffled(merged, count, s2s3)
 
     def hash_own(run: ExchangeRun) -> StoredSet:
-        return run.originate_in_order(ids, before=s2, after=s1s3)
+        return run.originate_in_order(run.raised(ids.chunks(), s2), len(ids), after=s1s3)
 
     def answer_peer_hashing(run: ExchangeRun) -> None:
         run.answer_in_order(work.peer_share, s1s2s3)
@@ -59,4 +61,5 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         # Second round hashing: step 7 merges, steps 8-9; the result is sorted, as in step 10.
         universe = pool.start(SECOND_ROUND, merge_and_send_second_round).result()
         compare_union(link.channel(f"{table}.psu.union"), universe)
-        return own_view(work, universe, own_uids.result())
+        uids = own_uids.result().chunks()
+        return own_view(work, universe, with_rows(uids, first_row(work.partitions.number)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from florist.active_party.psu_role import run_psu
 from florist.common.core.errors import ConfigurationError
 from florist.common.psu.padded_set import most_padding
+from florist.common.psu.union_protocol import run_union
 from florist.common.session.open_session import own_credentials
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_listener import GrpcListener
@@ -69,7 +70,7 @@ class ActiveRole(Role):
             listener.close()
 
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
-        return run_psu(link, work, progress, table)
+        return run_union(self.name, run_psu, link, work, progress, table)
 
     def check_model(self, config: PartyConfig) -> None:
         """Accept any model: only the passive party's ends at the agreed cut."""

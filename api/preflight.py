@@ -237,7 +237,11 @@ class PartyChecks:
             if table is not None
         ]
         limit, branches = settings.memory_bytes, config.agreement.branches
-        return sum(disk_needed(width, size, size, limit, branches) for size in sizes)
+        roles = (True, False) if config.agreement.union.protocol == "merged" else (None,)
+        return sum(
+            max(disk_needed(width, size, size, limit, merges, branches) for merges in roles)
+            for size in sizes
+        )
 
     def _certificates(self) -> str:
         tls = self._config.network.tls

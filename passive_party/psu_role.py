@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from florist.common.psu.exchange_pool import ExchangePool
-from florist.common.psu.exchanges import (
+from florist.common.psu.algorithm_1 import (
     ACTIVE_FIRST_ROUND,
     ACTIVE_HASHING,
     PASSIVE_FIRST_ROUND,
     PASSIVE_HASHING,
     SECOND_ROUND,
 )
+from florist.common.psu.exchange_pool import ExchangePool
+from florist.common.psu.ranks import first_row, with_rows
 from florist.common.psu.sorted_streams import union_size
 from florist.common.psu.union_view import compare_union, own_view
 
@@ -32,10 +34,13 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     t1t3, t2t3, t1t2t3 = group.product(t1, t3), group.product(t2, t3), group.product(t1, t2, t3)
 
     def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
-        return run.answer_shuffled(work.peer_size, t1, added=work.planted_elements(t1, t2t3))
+        planted = group.power(run.receive_anchors(), t1t2t3)
+        return run.answer_shuffled(work.peer_size, t1, added=planted)
 
     def send_own_first_round(run: ExchangeRun) -> StoredSet:
-        return run.originate_shuffled(ids.chunks(), len(ids), t1)
+        anchors = work.anchors()
+        own = chain(ids.chunks(), [anchors])
+        return run.originate_shuffled(own, len(ids) + len(anchors), t1)
 
     def answer_second_round(run: ExchangeRun) -> StoredSet:
         peer, own = peer_first_round.result(), own_first_round.result()
@@ -46,7 +51,7 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         run.answer_in_order(work.peer_share, t1t2t3)
 
     def hash_own(run: ExchangeRun) -> StoredSet:
-        return run.originate_in_order(ids, before=t2, after=t1t3)
+        return run.originate_in_order(run.raised(ids.chunks(), t2), len(ids), after=t1t3)
 
     with ExchangePool(link, work, progress, table) as pool:
         # First round hashing: steps 3-4, and 5-6.
@@ -58,4 +63,5 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         # Second round hashing: steps 8-9; the result is sorted, as in step 10.
         universe = pool.start(SECOND_ROUND, answer_second_round).result()
         compare_union(link.channel(f"{table}.psu.union"), universe)
-        return own_view(work, universe, own_uids.result())
+        uids = own_uids.result().chunks()
+        return own_view(work, universe, with_rows(uids, first_row(work.partitions.number)))

@@ -97,7 +97,8 @@ class Branch:
             journal.begin_part(order.token, order.peer_size)
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
-        journal.storage.require_space(disk_needed(width, *sizes, limit, partitions=order.count))
+        merges = None if order.merging is None else order.merging == self._role(order).name
+        journal.storage.require_space(disk_needed(width, *sizes, limit, merges, order.count))
         attempt = _BranchAttempt(order, journal, list(members))
         if not order.has_ids:
             rows = share(order.size, order.number, order.count)
@@ -131,7 +132,7 @@ class Branch:
         `rendezvous` is the name both heads have given this attempt; the peer's branch has it too.
         """
         attempt, order = self._attempt, self._attempt.order
-        role: UnionRole = pkgutil.resolve_name(order.import_path)
+        role = self._role(order)
         with ExitStack() as stack:
             config = _at_address(order, address, stack)
             link = stack.enter_context(
@@ -171,7 +172,8 @@ class Branch:
             memory_for_sorting(order.config.alignment.memory_bytes),
             WorkerGroup(order.number, attempt.mailbox, members, check),
             attempt.ids,
-            PlantedPairs(order.planted_pairs, order.planted_key),
+            PlantedPairs(order.planted_pairs, order.token),
+            order.merging,
         )
         progress = CountedProgress(attempt.progress, session.count_work)
         view = role.run_psu(session, work, progress, order.table)
@@ -235,6 +237,10 @@ class Branch:
         if self._current is None:
             raise BranchLost("a branch of ours was lost")
         return self._current
+
+    def _role(self, order: BranchOrder) -> UnionRole:
+        role: UnionRole = pkgutil.resolve_name(order.import_path)
+        return role
 
     def _journal(self, record: UnionRecord) -> Journal:
         return Journal(FolderStorage(record.folder), self._group.width, record.identity)

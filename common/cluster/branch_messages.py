@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from florist.common.cluster.branch_progress import StepState
+from florist.common.core.roles import RoleName
 from florist.common.session.alignment_result import TableName
 from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.party_config import PartyConfig
@@ -106,9 +107,9 @@ class BranchOrder(BranchMessage):
     has_ids: bool
     #: The secret exponents.
     keys: tuple[int, int, int] = Field(repr=False)
-    #: The pairs that the passive party plants.
     planted_pairs: int
-    planted_key: bytes = Field(repr=False)
+    #: The party that merges; None by Algorithm 1.
+    merging: RoleName | None
     #: The sizes of both parties' whole sets, padding included.
     size: int
     peer_size: int

@@ -139,7 +139,7 @@ class _HeadAttempt:
         joint = JointJournal(journal, states)
         channel = task.session.channel(f"{task.table}.psu.opening")
         known = task.secrets.by_table.get(task.table)
-        union_secrets, done = open_union(channel, self.group, joint, known, task)
+        union_secrets, done = open_union(channel, self.group, joint, known, task, task.exchanges)
         task.secrets.by_table[task.table] = union_secrets
         ids = task.padded_ids(union_secrets)
         self._begin(joint, union_secrets, done, len(ids))
@@ -172,7 +172,6 @@ class _HeadAttempt:
     ) -> None:
         """Give all branches their orders; our set has `size` IDs."""
         task, tls, keys = self.task, self.task.config.network.tls, union_secrets.keys
-        planted = task.planted_pairs(union_secrets)
         first = BranchOrder(
             import_path=task.role.import_path,
             config=task.config,
@@ -187,8 +186,8 @@ class _HeadAttempt:
             done=done,
             has_ids=joint.has_ids,
             keys=(keys.first, keys.second, keys.third),
-            planted_pairs=planted.count,
-            planted_key=planted.key,
+            planted_pairs=task.planted_pairs(union_secrets).count,
+            merging=task.merging_party(size, joint.peer_size),
             size=size,
             peer_size=joint.peer_size,
         )

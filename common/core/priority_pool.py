@@ -12,12 +12,12 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 
 # A lower number runs first; _STOP ends a thread after all tasks.
-_HIGH, _NORMAL, _STOP = range(3)
+_HIGH, _NORMAL, _LOW, _STOP = range(4)
 
 _priority: ContextVar[int] = ContextVar("priority", default=_NORMAL)
 
@@ -25,11 +25,39 @@ _priority: ContextVar[int] = ContextVar("priority", default=_NORMAL)
 @contextmanager
 def high_priority() -> Iterator[None]:
     """Tasks that this thread submits within the block run before normal ones."""
-    token = _priority.set(_HIGH)
+    with _at(_HIGH):
+        yield
+
+
+@contextmanager
+def low_priority() -> Iterator[None]:
+    """Tasks that this thread submits within the block run when no others wait."""
+    with _at(_LOW):
+        yield
+
+
+@contextmanager
+def _at(priority: int) -> Iterator[None]:
+    token = _priority.set(priority)
     try:
         yield
     finally:
         _priority.reset(token)
+
+
+def at_high_priority(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items; what is submitted to compute them has high priority.
+
+    What the consumer submits has its own priority.
+    """
+    iterator = iter(items)
+    while True:
+        with high_priority():
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item
 
 
 def current_priority() -> int:

@@ -58,8 +58,10 @@ class UnionFacts:
     shared_deviation: float
     #: The number of IDs in each pool of private counts; 0 if the sizes are exact.
     pool: int
-    #: Elements of the union that the passive party has planted.
+    #: Elements of the union that a party has planted.
     planted: int
+    #: The party that merged both sets; None by Algorithm 1.
+    merging: RoleName | None
     #: The roots to which the parties committed before the union; None if they did not.
     active_commitment: str | None = None
     passive_commitment: str | None = None

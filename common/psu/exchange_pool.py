@@ -1,4 +1,4 @@
-"""Runs the exchanges of Algorithm 1 concurrently, each in its own thread on its own channel."""
+"""Runs the exchanges of a union concurrently, each in its own thread on its own channel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("florist.align")
 
 T = TypeVar("T")
 
-#: Algorithm 1 has five exchanges, and all may be in progress at once.
+#: No protocol has more exchanges, and all of them may be in progress at once.
 MAX_EXCHANGES = 5
 
 

@@ -1,16 +1,16 @@
-"""The exchanges of Algorithm 1. Each has an originator and an answerer; a party is either in turn.
+"""The exchanges of a union. Each has an originator and an answerer; a party is either in turn.
 
-Two kinds cover all its steps:
+Two kinds cover Algorithm 1, and most of the merged protocol:
 
-*shuffled*  (3-4, 5-6, 8-9)  a whole set is sent shuffled, and returned raised and shuffled;
-*in order*  (11, 12)         elements are sent in order, and returned raised, in the same order.
+*shuffled*  a whole set is sent shuffled, and returned raised and shuffled;
+*in order*  elements are sent in order, and returned raised, in the same order.
 
 A shuffle is a sort of the whole set by encoded value: it keeps nothing of the previous order, and
 the receiver can check it, together with distinctness, in one pass. Elements are raised chunk by
 chunk as they arrive, but no chunk of a shuffled set is sent before the whole set has arrived.
 
-The rounds need each other's results, and while one party raises the union, the other waits for it.
-So shuffled exchanges have priority wherever something is computed, and exchanges in order use the
+Exchanges need each other's results, and while one party raises the union, the other waits for it.
+So those that others wait for have priority wherever something is computed, and the rest uses the
 time that these leave idle.
 
 What the peer sends is recorded before any answer to it is sent: in a later attempt at the same
@@ -20,12 +20,12 @@ union, under the same secrets, nothing else is answered.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from florist.common.core.errors import ProtocolViolation
-from florist.common.core.prefetch import prefetched
 from florist.common.core.priority_pool import high_priority
 from florist.common.psu.set_stream import (
     receive_chunks,
@@ -38,25 +38,22 @@ from florist.common.psu.set_stream import (
     wrong_count,
 )
 from florist.common.psu.sorted_streams import AscendingCheck, in_chunks, in_step
-from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally, temporary_set
+from florist.common.psu.stored_sets import SetFacts, StoredSet, Tally, spooled, temporary_set
 from florist.common.storage.element_sets import intersection_size
 from florist.common.transport.messages import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from florist.common.core.progress import StepProgress
     from florist.common.groups.group import Exponent
     from florist.common.psu.planted_pairs import PlantedPairs
     from florist.common.psu.shared_sorting import SetSorter
-    from florist.common.psu.stored_sets import ReadableSet, TemporarySet
+    from florist.common.psu.stored_sets import TemporarySet
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Channel
-
-#: The least number of chunks of an in-order exchange in progress at once, so that both parties
-#: always have some to work on.
-WINDOW = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +63,8 @@ class Exchange:
     channel: str
     title: str
     out: Step
-    back: Step
-
-
-ACTIVE_FIRST_ROUND = Exchange(
-    "psu.first-round.active",
-    "steps 3-4: the active party's IDs, first round",
-    Step.ACTIVE_FIRST_ROUND,
-    Step.ACTIVE_FIRST_ROUND_BACK,
-)
-PASSIVE_FIRST_ROUND = Exchange(
-    "psu.first-round.passive",
-    "steps 5-6: the passive party's IDs, first round",
-    Step.PASSIVE_FIRST_ROUND,
-    Step.PASSIVE_FIRST_ROUND_BACK,
-)
-SECOND_ROUND = Exchange(
-    "psu.second-round",
-    "steps 7-10: the union, second round",
-    Step.SECOND_ROUND,
-    Step.SECOND_ROUND_BACK,
-)
-ACTIVE_HASHING = Exchange(
-    "psu.hashing.active",
-    "step 11: the active party's IDs to UIDs",
-    Step.ACTIVE_HASHING,
-    Step.ACTIVE_HASHING_BACK,
-)
-PASSIVE_HASHING = Exchange(
-    "psu.hashing.passive",
-    "step 12: the passive party's IDs to UIDs",
-    Step.PASSIVE_HASHING,
-    Step.PASSIVE_HASHING_BACK,
-)
+    #: None if nothing comes back.
+    back: Step | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +77,17 @@ class ExchangeRun:
     #: Counts exponentiations; `advance` raises the error of a link that has failed.
     progress: StepProgress
 
+    @property
+    def out(self) -> Step:
+        return self.exchange.out
+
+    @property
+    def back(self) -> Step:
+        assert self.exchange.back is not None
+        return self.exchange.back
+
+    # -- shuffled ----------------------------------------------------------------------------------
+
     @high_priority()
     def originate_shuffled(
         self, chunks: Iterable[Elements], count: int, exponent: Exponent, added: int = 0
@@ -120,19 +97,17 @@ class ExchangeRun:
         `chunks` has `count` elements. The peer adds `added` elements of its own to what it returns.
         With several partitions, they shuffle their sets together.
         """
-        out, back = self.exchange.out, self.exchange.back
+        out, back = self.out, self.back
         whole = self.work.total(f"{out.label}: elements", count)
         self.progress.expect(count)
         with self.work.sorting(out.label, count) as sorter:
-            for raised in self._raised(chunks, exponent):
+            for raised in self.raised(chunks, exponent):
                 sorter.add(raised)
-            send_header(self.channel, out, sorter.complete())
-            for start, chunk in self._numbered(sorter):
-                send_chunk(self.channel, out, start, chunk)
-        coming = self._receive_count(back, whole + added)
+            self.send_sorted(out, sorter)
+        coming = self.receive_count(back, whole + added)
         order = self.work.ascending_check()
         with self.work.storing(out) as writer:
-            for chunk in self.work.executor.checked(self._received(back, coming)):
+            for chunk in self.work.executor.checked(self.received(back, coming)):
                 require_shuffled(back, order, chunk)
                 writer.append(chunk)
         self.work.journal.check_received(back, writer.tally.facts)
@@ -147,8 +122,8 @@ class ExchangeRun:
         `added` elements are shuffled into the answer. With several partitions, we receive, send and
         store the elements in our range.
         """
-        out, back = self.exchange.out, self.exchange.back
-        coming = self._receive_count(out, whole)
+        out, back = self.out, self.back
+        coming = self.receive_count(out, whole)
         extra = 0 if added is None else len(added)
         with self.work.sorting(out.label, coming + extra) as sorter:
             self._receive_into(sorter, coming, exponent)
@@ -156,7 +131,7 @@ class ExchangeRun:
                 sorter.add(added)
             send_header(self.channel, back, sorter.complete())
             with self.work.storing(out) as writer:
-                for start, chunk in self._distinct(sorter):
+                for start, chunk in self.distinct(sorter):
                     writer.append(chunk)
                     send_chunk(self.channel, back, start, chunk)
         return self.work.finish(out, writer.tally.facts)
@@ -170,16 +145,16 @@ class ExchangeRun:
         """
         if not pairs.count:
             return self.answer_shuffled(whole, exponent)
-        out, back = self.exchange.out, self.exchange.back
-        coming = self._receive_count(out, whole)
+        out, back = self.out, self.back
+        coming = self.receive_count(out, whole)
         intact = 0
         with (
             temporary_set(self.work.journal.storage, self.work.group.width) as received,
             self.work.sorting(out.label, coming) as sorter,
         ):
             self._receive_into(sorter, coming, exponent, received)
-            count = sorter.complete()
-            raised = (chunk for _, chunk in self._distinct(sorter))
+            sorter.complete()
+            raised = (chunk for _, chunk in self.distinct(sorter))
             with self.work.storing(out) as writer:
                 for before, after in in_step(received.chunks(), raised, self.work.group.width):
                     if len(after):
@@ -187,52 +162,126 @@ class ExchangeRun:
                         intact += intersection_size(before, after) if len(before) else 0
         pairs.check(self.work.total("intact pairs", intact))
         answer = self.work.stored(out, writer.tally.facts)
-        send_header(self.channel, back, count)
-        start = 0
-        for chunk in answer.chunks():
-            send_chunk(self.channel, back, start, chunk)
-            start += len(chunk)
+        self.send_stored(back, answer)
         return self.work.finish(out, answer.facts)
 
+    # -- in order ----------------------------------------------------------------------------------
+
     def originate_in_order(
-        self, elements: ReadableSet, before: Exponent, after: Exponent
+        self,
+        chunks: Iterable[Elements],
+        count: int,
+        after: Exponent,
+        kept: Callable[[Elements], Elements] = lambda rows: rows,
+        kept_width: int | None = None,
     ) -> StoredSet:
-        """Send each element raised to `before`; store what comes back, raised to `after`."""
-        out, back, count = self.exchange.out, self.exchange.back, len(elements)
+        """Send the elements; store what comes back, raised to `after`.
+
+        Args:
+            chunks: the `count` elements to send, as many at a time as one message holds.
+            count: how many there are.
+            after: the exponent for what comes back.
+            kept: turns each chunk, in order, into the rows to store.
+            kept_width: bytes of such a row; by default it is an element.
+        """
+        out, back = self.out, self.back
         self.progress.expect(2 * count)
         send_header(self.channel, out, count)
         receive_header(self.channel, back, count)
-        # The peer has as many chunks as we can work on, and so have we. Everything in progress is
-        # read as it arrives: the peer never waits for us to read, and so reads what we send.
-        window = max(WINDOW, 2 * self.work.executor.max_in_flight)
-        answers = prefetched(self._received(back, count), window)
-        with closing(answers), self.work.storing(out) as writer:
-            returned = self._raised(answers, after, check=True)
+        tally = Tally()
+        # The peer never waits for us to read what it returns, and so always reads what we send.
+        with (
+            self._spooled(self._tallied(self.received(back, count), tally)) as answers,
+            self.work.storing(out) as writer,
+        ):
             sent = 0
-            for number, chunk in enumerate(self._raised(elements.chunks(), before)):
-                if number >= window:
-                    writer.append(next(returned))
+            for chunk in chunks:
                 send_chunk(self.channel, out, sent, chunk)
                 sent += len(chunk)
-            for chunk in returned:
-                writer.append(chunk)
-        return self.work.finish(out, writer.tally.facts)
+            for chunk in self.raised(answers, after, check=True):
+                writer.append(kept(chunk))
+        self.work.journal.check_received(back, tally.facts)
+        return self.work.finish(out, writer.tally.facts, kept_width)
 
     def answer_in_order(self, count: int, exponent: Exponent) -> None:
         """Raise each chunk of a set of `count` elements and send it back at once."""
-        out, back, journal = self.exchange.out, self.exchange.back, self.work.journal
+        out, journal = self.out, self.work.journal
         receive_header(self.channel, out, count)
         self.progress.expect(count)
-        send_header(self.channel, back, count)
-        done = 0
-        pairs = self._received_and_raised(out, count, exponent)
-        for number, (chunk, raised) in enumerate(pairs):
-            journal.check_chunk(out, number, chunk)
-            send_chunk(self.channel, back, done, raised)
-            done += len(chunk)
+        pairs = self.with_raised(out, self.received(out, count), exponent)
+        self._send_back(self._journalled(pairs), count)
         journal.finish(out, SetFacts(count, b""))
 
-    def _raised(
+    def answer_and_keep(
+        self,
+        count: int,
+        kept: Exponent,
+        further: Exponent,
+        added: Elements,
+        order: AscendingCheck | None = None,
+    ) -> StoredSet:
+        """Raise each chunk to `kept` and to `further`, and send it back at once.
+
+        Stores the elements raised to `kept` alone, and the `added` ones, shuffled. With `order`,
+        the peer's elements must be sorted.
+        """
+        out = self.out
+        self.progress.expect(2 * count)
+        with (
+            self._spooled(self.received(out, count)) as received,
+            self.work.sorting(out.label, count + len(added)) as sorter,
+        ):
+
+            def keep() -> Iterator[Elements]:
+                pairs = self.with_raised(out, received, kept, order)
+                for raised in self._journalled(pairs):
+                    sorter.add(raised)
+                    yield raised
+
+            self._send_back(self.raised(keep(), further), count)
+            sorter.add(added)
+            sorter.complete()
+            with self.work.storing(out) as writer:
+                for _, chunk in self.distinct(sorter):
+                    writer.append(chunk)
+        return self.work.finish(out, writer.tally.facts)
+
+    def _send_back(self, chunks: Iterable[Elements], count: int) -> None:
+        send_header(self.channel, self.back, count)
+        done = 0
+        for chunk in chunks:
+            send_chunk(self.channel, self.back, done, chunk)
+            done += len(chunk)
+
+    def _journalled(self, pairs: Iterable[tuple[Elements, Elements]]) -> Iterator[Elements]:
+        """Yield the second chunk of each pair, after recording the first, as it was received."""
+        for number, (chunk, raised) in enumerate(pairs):
+            self.work.journal.check_chunk(self.out, number, chunk)
+            yield raised
+
+    # -- planted pairs -----------------------------------------------------------------------------
+
+    def send_anchors(self, exponent: Exponent) -> None:
+        """Send the anchors of planted pairs raised to `exponent`, before the exchange starts."""
+        anchors, rows = self.work.anchors(), rows_per_chunk(self.work.group.width)
+        for start in range(0, len(anchors), rows):
+            raised = self.work.group.power(anchors[start : start + rows], exponent)
+            send_chunk(self.channel, Step.ANCHORS, start, raised)
+
+    def receive_anchors(self) -> Elements:
+        """Return the anchors as the peer has raised them."""
+        group, tally = self.work.group, Tally()
+        anchors = [np.empty((0, group.width), dtype=np.uint8)]
+        for chunk in self.received(Step.ANCHORS, len(self.work.anchors())):
+            group.validate(chunk)
+            tally.add(chunk)
+            anchors.append(chunk)
+        self.work.journal.check_received(Step.ANCHORS, tally.facts)
+        return np.concatenate(anchors)
+
+    # -- parts of exchanges ------------------------------------------------------------------------
+
+    def raised(
         self, chunks: Iterable[Elements], exponent: Exponent, *, check: bool = False
     ) -> Iterator[Elements]:
         """Yield each chunk raised to `exponent`, and report progress."""
@@ -240,7 +289,7 @@ class ExchangeRun:
             self.progress.advance(len(raised))
             yield raised
 
-    def _receive_count(self, step: Step, whole: int) -> int:
+    def receive_count(self, step: Step, whole: int) -> int:
         """Receive the size of our part of a shuffled set; all parts together must have `whole`."""
         coming = receive_count(self.channel, step)
         announced = self.work.total(f"{step.label}: coming", coming)
@@ -248,21 +297,55 @@ class ExchangeRun:
             raise wrong_count(step, announced, whole)
         return coming
 
-    def _received(self, step: Step, count: int) -> Iterator[Elements]:
-        return receive_chunks(self.channel, step, count, self.work.group.width)
+    def received(self, step: Step, count: int, width: int | None = None) -> Iterator[Elements]:
+        """Yield the chunks of a set, by default of elements, which are not validated."""
+        return receive_chunks(self.channel, step, count, width or self.work.group.width)
 
-    def _received_and_raised(
-        self, step: Step, count: int, exponent: Exponent
+    def send_sorted(self, step: Step, sorter: SetSorter) -> int:
+        """Send what a sorter holds; return how many elements that were."""
+        count = sorter.complete()
+        send_header(self.channel, step, count)
+        for start, chunk in self._numbered(sorter):
+            send_chunk(self.channel, step, start, chunk)
+        return count
+
+    def send_stored(self, step: Step, stored: StoredSet) -> None:
+        """Send a stored set as it is."""
+        send_header(self.channel, step, len(stored))
+        start = 0
+        for chunk in stored.chunks():
+            send_chunk(self.channel, step, start, chunk)
+            start += len(chunk)
+
+    def _tallied(self, chunks: Iterable[Elements], tally: Tally) -> Iterator[Elements]:
+        for chunk in chunks:
+            tally.add(chunk)
+            yield chunk
+
+    def _spooled(self, chunks: Iterable[Elements]) -> AbstractContextManager[Iterator[Elements]]:
+        return spooled(chunks, self.work.journal.storage, self.work.group.width)
+
+    def with_raised(
+        self,
+        step: Step,
+        chunks: Iterable[Elements],
+        exponent: Exponent,
+        order: AscendingCheck | None = None,
     ) -> Iterator[tuple[Elements, Elements]]:
-        """Yield each chunk received, after validation, with the same raised to `exponent`."""
+        """Yield each chunk received, after validation, with the same raised to `exponent`.
+
+        With `order`, the elements must be sorted.
+        """
         in_progress: deque[Elements] = deque()
 
         def remembered() -> Iterator[Elements]:
-            for chunk in self._received(step, count):
+            for chunk in chunks:
+                if order is not None:
+                    require_shuffled(step, order, chunk)
                 in_progress.append(chunk)
                 yield chunk
 
-        for raised in self._raised(remembered(), exponent, check=True):
+        for raised in self.raised(remembered(), exponent, check=True):
             yield in_progress.popleft(), raised
 
     def _receive_into(
@@ -273,29 +356,36 @@ class ExchangeRun:
         copy: TemporarySet | None = None,
     ) -> None:
         """Receive a shuffled set and add it to the sorter, raised; `copy` gets it as received."""
-        out, order, tally = self.exchange.out, self.work.ascending_check(), Tally()
+        out, tally = self.out, Tally()
         self.progress.expect(count)
-        for chunk, raised in self._received_and_raised(out, count, exponent):
-            require_shuffled(out, order, chunk)
+        order = self.work.ascending_check()
+        chunks = self.received(out, count)
+        for chunk, raised in self.with_raised(out, chunks, exponent, order):
             tally.add(chunk)
             sorter.add(raised)
             if copy is not None:
                 copy.append(chunk)
         self.work.journal.check_received(out, tally.facts)
 
-    def _distinct(self, sorter: SetSorter) -> Iterator[tuple[int, Elements]]:
-        """Yield what `_numbered` yields, after checking that all elements are distinct."""
+    def distinct(
+        self, sorter: SetSorter, width: int | None = None
+    ) -> Iterator[tuple[int, Elements]]:
+        """Yield a sorted set in chunks, each with the index of its first row, checked for repeats.
+
+        The rows have `width` bytes; by default they are elements.
+        """
         distinct = AscendingCheck()
-        for start, chunk in self._numbered(sorter):
+        for start, chunk in self._numbered(sorter, width):
             if not distinct.accepts(chunk):
                 # Distinct encodings of one element differ by a point of small order.
-                step = self.exchange.out.label
-                raise ProtocolViolation(f"step {step}: the peer's elements collide")
+                raise ProtocolViolation(f"step {self.out.label}: the peer's elements collide")
             yield start, chunk
 
-    def _numbered(self, sorter: SetSorter) -> Iterator[tuple[int, Elements]]:
-        """Yield the sorted set in chunks, each with the index of its first element."""
+    def _numbered(
+        self, sorter: SetSorter, width: int | None = None
+    ) -> Iterator[tuple[int, Elements]]:
+        """Yield a sorted set in chunks, each with the index of its first row."""
         start = 0
-        for chunk in in_chunks(sorter.blocks(), rows_per_chunk(self.work.group.width)):
+        for chunk in in_chunks(sorter.blocks(), rows_per_chunk(width or self.work.group.width)):
             yield start, chunk
             start += len(chunk)

@@ -40,6 +40,8 @@ class _StoredFacts(BaseModel):
 
     count: int = Field(ge=0)
     sha256: Hex
+    #: Bytes of a row; None if the rows are elements.
+    width: int | None = Field(default=None, gt=0)
 
 
 class _JournalFile(BaseModel):
@@ -47,7 +49,7 @@ class _JournalFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     #: Identifies the two parties and tables, as we see them.
     identity: Hex
     token: Hex
@@ -224,13 +226,14 @@ class Journal:
         else:
             self.storage.append(name, digest)
 
-    def finish(self, step: Step, facts: SetFacts) -> None:
+    def finish(self, step: Step, facts: SetFacts, width: int | None = None) -> None:
         """Record that the exchange starting with `step` is finished, and its set, if any, stored.
 
-        The facts of an exchange that stores no set have no digest.
+        The facts of an exchange that stores no set have no digest. `width` is that of a stored row;
+        by default it is an element.
         """
         with self._lock:
-            finished = {**self._now.finished, int(step): _packed(facts)}
+            finished = {**self._now.finished, int(step): _packed(facts, width)}
             self._save(self._now.model_copy(update={"finished": finished}))
 
     # -- the file ----------------------------------------------------------------------------------
@@ -241,7 +244,7 @@ class Journal:
         return self._record
 
     def _stored(self, name: str, facts: _StoredFacts) -> StoredSet:
-        return StoredSet(self.storage, name, self._width, _plain(facts))
+        return StoredSet(self.storage, name, facts.width or self._width, _plain(facts))
 
     def _load(self) -> _JournalFile | None:
         if self.storage.size(_FILE) is None:
@@ -268,8 +271,8 @@ def _plain(facts: _StoredFacts) -> SetFacts:
     return SetFacts(facts.count, bytes.fromhex(facts.sha256))
 
 
-def _packed(facts: SetFacts) -> _StoredFacts:
-    return _StoredFacts(count=facts.count, sha256=facts.sha256.hex())
+def _packed(facts: SetFacts, width: int | None = None) -> _StoredFacts:
+    return _StoredFacts(count=facts.count, sha256=facts.sha256.hex(), width=width)
 
 
 def _other_set(step: Step) -> ProtocolViolation:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from florist.common.psu.partitions import BLOCK_ROWS
 from florist.common.psu.ranks import RANK_BYTES, ROW_BYTES
+from florist.common.psu.uid_hashes import UID_BYTES
 from florist.common.storage.external_sorter import rows_on_disk
 
 log = logging.getLogger("florist.align")
@@ -61,30 +62,59 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def disk_needed(width: int, own: int, peer: int, limit: int, partitions: int = 1) -> int:
+def disk_needed(
+    width: int,
+    own: int,
+    peer: int,
+    limit: int,
+    merges: bool | None = None,  # noqa: FBT001 - as in `_merged`
+    partitions: int = 1,
+) -> int:
     """Return the most bytes on disk for a union of sets of these sizes, of `width`-byte elements.
 
-    Stored for resuming: our hashed IDs, their UIDs, both sets after the first round, and the union.
-    The result: our ranks. Temporarily: the union as it was received, to check planted pairs, the
-    sets being sorted within `limit` bytes of memory, and at
-    the end our UIDs with their rows, and rows with ranks. The digests of our IDs, which are sorted
-    before all this, need less.
+    Sets are sorted within `limit` bytes of memory. The digests of our IDs, which are sorted before
+    all this, need less. With `partitions`, it is what each of them needs, with the rows that others
+    fetch from it.
 
-    With `partitions`, it is what each of them needs, with the rows that others fetch from it.
+    Args:
+        width: bytes of an element.
+        own: the size of our set.
+        peer: the size of the peer's set.
+        limit: bytes of memory.
+        merges: whether we merge, by the merged protocol; None for Algorithm 1.
+        partitions: into how many the union is split.
     """
     if partitions > 1:
         own, peer = (_largest_share(size, partitions) for size in (own, peer))
         offered = (width + ROW_BYTES) * (own + peer)
-        return offered + disk_needed(width, own, peer, limit)
+        return offered + disk_needed(width, own, peer, limit, merges)
     memory = _share(limit, PROGRAM_BYTES + RESERVED_BYTES)
 
     def sorted_rows(width: int, rows: int) -> int:
         return width * rows_on_disk(width, memory, rows)
 
-    union = own + peer
-    kept = width * ((own + own) + (own + peer) + union) + RANK_BYTES * own
-    return kept + max(
-        sorted_rows(width, own) + sorted_rows(width, peer),
-        width * union + sorted_rows(width, union),
-        sorted_rows(width + ROW_BYTES, own) + sorted_rows(ROW_BYTES + RANK_BYTES, own),
+    union, record = own + peer, width + ROW_BYTES
+    # Stored in the end: our hashed IDs and our ranks. Temporarily: rows with ranks, being sorted.
+    result, by_row = width * own + RANK_BYTES * own, sorted_rows(ROW_BYTES + RANK_BYTES, own)
+    if merges is None:
+        # Stored: our UIDs, both sets after the first round, and the union. Temporarily: answers of
+        # step 11 or 12, the union as received, to check planted pairs, and our UIDs with rows.
+        kept = width * (own + (own + peer) + union)
+        return (result + kept) + max(
+            width * own + sorted_rows(width, own) + sorted_rows(width, peer),
+            width * own + width * union + sorted_rows(width, union),
+            sorted_rows(record, own) + by_row,
+        )
+    # Stored: the union, and of each side's elements what has returned, or what will be sent. The
+    # completing party has rows with its own, and the remainder. Temporarily: what arrives of both
+    # sides' elements and is not processed yet.
+    uid_record = UID_BYTES + ROW_BYTES
+    stored = width * own + width * peer if merges else record * own + 2 * width * peer
+    first_steps = width * (own + peer) + (
+        sorted_rows(width, peer) if merges else sorted_rows(record, own) + sorted_rows(width, peer)
+    )
+    return (result + stored + UID_BYTES * union) + max(
+        first_steps,
+        sorted_rows(width, own) if merges else sorted_rows(UID_BYTES, union),
+        sorted_rows(uid_record, own) + by_row,
     )

@@ -1,11 +1,20 @@
-"""Planted pairs: how the passive party notices elements that were replaced in step 8.
+"""Planted pairs: how a party notices that the party that merges has changed elements of the union.
 
-An active party that replaces, in step 8, elements that only it has by random ones learns from the
-union of step 9 which of its people are shared. So the passive party adds `k` pairs `(g, g^r)` to
-the set of step 4, with `r = t2·t3`. Without `r` they look like any other elements, and the active
-party has to keep them, as it has to keep the elements of its own people. In step 9 the passive
-party raises every element to `r` anyway: the first element of each pair that is intact then equals
-the second one as it was received. It counts these before it sends anything back.
+The merging party (in Algorithm 1 the active party) finds out, without names, which elements are
+shared and which only it has. If it changed one kind and not the other, by random elements or by a
+different exponent, the union would tell it which of its people are shared. So the other party
+plants pairs, whose elements must still be related at the end:
+
+anchors     `k` IDs that are nobody's, which both parties derive from the token of the union. The
+            merging party raises them as it raises its own IDs, and sends them by name.
+first       an anchor, which the other party adds to its own set.
+second      the merging party's power of the same anchor, raised further to the exponent with which
+            the other party completes the union. It is added to the set that goes back.
+
+Without the secret exponents all of these look like any other elements. To the merging party the
+second elements are among those that only it has. The first elements are among those that only the
+other party has, in Algorithm 1, or among the shared ones, in the merged protocol. Completing the
+union raises the first element to the second one as it was received.
 
 docs/concepts/union.md has the probability of detection, and what this does not detect.
 """
@@ -13,52 +22,34 @@ docs/concepts/union.md has the probability of detection, and what this does not 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
-
-import numpy as np
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ProtocolViolation
 from florist.common.psu.hashed_ids import DummyIds
 
 if TYPE_CHECKING:
-    from florist.common.groups.group import Exponent, Group
-    from florist.common.psu.keys import OwnSecrets
+    from florist.common.groups.group import Group
     from florist.common.storage.elements import Elements
 
 
 @dataclass(frozen=True, slots=True)
 class PlantedPairs:
-    """The pairs of one union: always the same ones under the same key.
-
-    Pairs that changed in a second attempt at the same union would show the peer which they are.
-    """
+    """The pairs of one union; the same in every attempt at it."""
 
     count: int
-    #: Known to the passive party only; the active party does not use its own.
-    key: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, own: OwnSecrets, count: int) -> Self:
-        """Return the pairs that belong to a party's secrets."""
-        return cls(count, hashlib.sha256(b"florist/planted-pairs/1" + own.dummy_key).digest())
+    #: The token of the union, to which both parties have contributed.
+    token: bytes
 
     @property
     def elements(self) -> int:
         """The number of elements that the pairs add to the union; they are nobody's."""
         return 2 * self.count
 
-    def make(self, group: Group, first: Exponent, relation: Exponent) -> Elements:
-        """Return the elements of all pairs.
-
-        Args:
-            group: the group of the union.
-            first: raises the hashes, whose distribution is not uniform, to uniform elements.
-            relation: the exponent that turns the first element of a pair into the second.
-        """
-        hashed = group.hash_ids(DummyIds(self.key, self.count).rows(0, self.count))
-        bases = group.power(hashed, first)
-        return np.concatenate([bases, group.power(bases, relation)])
+    def anchors(self, group: Group) -> Elements:
+        """Return the hashed anchors."""
+        key = hashlib.sha256(b"florist/anchors/1" + self.token).digest()
+        return group.hash_ids(DummyIds(key, self.count).rows(0, self.count))
 
     def check(self, intact: int) -> None:
         """Check that all pairs are intact.
@@ -68,8 +59,8 @@ class PlantedPairs:
         """
         if intact != self.count:
             raise ProtocolViolation(
-                "step 8: the check of planted pairs failed: elements of the union were replaced, "
-                "which would reveal to the active party who is shared"
+                "the check of planted pairs failed: elements of the union were changed, which "
+                "would reveal to the party that merges who is shared"
             )
 
 

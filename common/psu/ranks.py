@@ -14,7 +14,7 @@ from florist.common.psu.stored_sets import StoredSet, writing_set
 from florist.common.storage.element_sets import find_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
@@ -53,20 +53,26 @@ class StoredRanks:
         return np.concatenate([np.empty(0, np.int64), *self.parts(len(self))])
 
 
-def find_ranks(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> StoredRanks:
+def find_ranks(
+    work: UnionWork, universe: StoredSet, own: Iterable[Elements], count: int
+) -> StoredRanks:
     """Find each own UID in `U`, and store the ranks in row order.
 
-    With several partitions, `universe` is our range of `U`; UIDs and ranks are those of our rows.
+    With several partitions, `universe` is our range of `U`, and the ranks are those of our rows.
+
+    Args:
+        work: our side of the union.
+        universe: `U`, sorted.
+        own: UIDs of our own, each followed by its row, as `with_rows` returns them.
+        count: how many rows we have.
 
     Raises:
         ProtocolViolation: a UID is not in `U`, or two are equal.
     """
-    count, storage, partitions = len(own_uids), work.journal.storage, work.partitions
-    starts = np.array(
-        [_first_row(number) for number in range(1, partitions.count)], dtype=np.uint64
-    )
+    storage, partitions = work.journal.storage, work.partitions
+    starts = np.array([first_row(number) for number in range(1, partitions.count)], dtype=np.uint64)
     with work.sorting("rows", count, ROW_BYTES + RANK_BYTES, starts) as by_row:
-        for rows_and_ranks in _joined(work, universe, own_uids):
+        for rows_and_ranks in _joined(work, universe, own, count):
             by_row.add(rows_and_ranks)
         found = by_row.complete()
         if found != count:
@@ -77,20 +83,33 @@ def find_ranks(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Sto
     return StoredRanks(StoredSet(storage, RANKS, RANK_BYTES, writer.tally.facts))
 
 
-def _first_row(partition: int) -> int:
+def first_row(partition: int) -> int:
     """Return the first row number of a partition; the partitions have disjoint row numbers."""
     return partition << 48
 
 
-def _joined(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> Iterator[Elements]:
+def with_rows(chunks: Iterable[Elements], first: int) -> Iterator[Elements]:
+    """Append to each element, or UID, the number of its row; rows are numbered from `first` on."""
+    row = first
+    for chunk in chunks:
+        yield np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))])
+        row += len(chunk)
+
+
+def row_numbers(records: Elements) -> npt.NDArray[np.int64]:
+    """Return the rows that `with_rows` has appended."""
+    return _numbers(records[:, -ROW_BYTES:])
+
+
+def _joined(
+    work: UnionWork, universe: StoredSet, own: Iterable[Elements], count: int
+) -> Iterator[Elements]:
     """Yield the row of each own UID in our range with its rank in `U`, in the order of `U`."""
     width, number = universe.width, work.partitions.number
     sizes = work.partitions.all_to_all("sizes of ranges", [len(universe)] * work.partitions.count)
-    with work.sorting("uids", len(own_uids), width + ROW_BYTES) as by_uid:
-        row = _first_row(number)
-        for chunk in own_uids.chunks():
-            by_uid.add(np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))]))
-            row += len(chunk)
+    with work.sorting("uids", count, width + ROW_BYTES) as by_uid:
+        for records in own:
+            by_uid.add(records)
         by_uid.complete()
         start, distinct = sum(sizes[:number]), AscendingCheck()
         for uids, records in in_step(universe.chunks(), by_uid.blocks(), width):

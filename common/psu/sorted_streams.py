@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.storage.element_sets import (
+    difference,
     intersection_size,
     is_strictly_increasing,
     prefixes,
@@ -51,6 +52,15 @@ def union_of(
             yield union(a, b)
         else:
             yield a if len(a) else b
+
+
+def difference_of(
+    first: Iterable[Elements], second: Iterable[Elements], width: int
+) -> Iterator[Elements]:
+    """Yield the rows of one sorted stream that are not in the other, as a sorted stream."""
+    for a, b in in_step(first, second, width):
+        if len(a):
+            yield difference(a, b) if len(b) else a
 
 
 def union_size(first: Iterable[Elements], second: Iterable[Elements], width: int) -> int:

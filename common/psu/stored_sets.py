@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from threading import Condition
+from threading import Condition, Lock
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from florist.common.core.errors import InternalError
+from florist.common.core.prefetch import prefetched
 from florist.common.psu.set_stream import rows_per_chunk
 from florist.common.storage.rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from florist.common.storage.elements import Elements
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Seconds between two checks for failure while waiting.
 _CHECK_SECONDS = 0.2
+
+#: A number of chunks that is never reached.
+_UNLIMITED = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,40 @@ def temporary_set(storage: Storage, width: int) -> Iterator[TemporarySet]:
     """Return an empty set of elements of `width` bytes, which is deleted when the block ends."""
     with storage.scratch() as file:
         yield TemporarySet(file, width)
+
+
+@contextmanager
+def spooled(
+    chunks: Iterable[Elements], storage: Storage, width: int
+) -> Iterator[Iterator[Elements]]:
+    """Read chunks of elements of `width` bytes without waiting for their consumer.
+
+    A background thread reads them, and so whoever sends them never waits for us. What is not
+    consumed yet is in a temporary file.
+    """
+    with storage.scratch() as file:
+        lock = Lock()
+
+        def write() -> Iterator[tuple[int, int]]:
+            position = 0
+            for chunk in chunks:
+                with lock:
+                    file.seek(position)
+                    file.write(chunk.data)
+                yield position, len(chunk)
+                position += chunk.nbytes
+
+        written = prefetched(write(), _UNLIMITED)
+
+        def read() -> Iterator[Elements]:
+            for position, rows in written:
+                with lock:
+                    file.seek(position)
+                    chunk = read_rows(file, rows, width)
+                yield chunk
+
+        with closing(written):
+            yield read()
 
 
 class ArrivingSet:

@@ -19,8 +19,11 @@ from florist.common.transport.messages import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from florist.common.groups.group import Group
     from florist.common.privacy.commitment import SetCommitment
+    from florist.common.psu.exchanges import Exchange
     from florist.common.psu.keys import OwnSecrets
     from florist.common.transport.channel import Channel
 
@@ -29,17 +32,6 @@ log = logging.getLogger("florist.align")
 _TOKEN_BYTES = 32
 _COMMITMENT_BYTES = 32
 _ROOT_BYTES = 32
-
-#: An exchange is identified by its first step.
-_FIRST_STEPS = frozenset(
-    {
-        Step.ACTIVE_FIRST_ROUND,
-        Step.PASSIVE_FIRST_ROUND,
-        Step.SECOND_ROUND,
-        Step.ACTIVE_HASHING,
-        Step.PASSIVE_HASHING,
-    }
-)
 
 
 class UnionJournal(Protocol):
@@ -88,6 +80,7 @@ def open_union(
     journal: UnionJournal,
     earlier: UnionSecrets | None,
     own_set: OwnSet,
+    exchanges: Sequence[Exchange],
 ) -> tuple[UnionSecrets, frozenset[Step]]:
     """Agree with the peer on where to resume; return the secrets, and the exchanges both completed.
 
@@ -101,6 +94,7 @@ def open_union(
         journal: what we have stored; afterwards it belongs to the agreed union.
         earlier: the secrets that an earlier attempt left in memory.
         own_set: what we bring to the union.
+        exchanges: those of the agreed protocol.
     """
     token = journal.token if journal.token and journal.drop_damaged() else b""
     known = earlier if earlier and token and earlier.token == token else None
@@ -110,7 +104,7 @@ def open_union(
         known.peer_key if known else b"",
     )
     channel.send(ours)
-    theirs = _checked(channel.receive(UnionOpening))
+    theirs = _checked(channel.receive(UnionOpening), exchanges)
 
     own, own_key = (known.own, known.own_key) if known else (None, theirs.kept_key)
     is_same = bool(token) and token == theirs.token
@@ -125,7 +119,7 @@ def open_union(
     if resume and their_terms.resume:
         assert own is not None
         done = frozenset(map(Step, ours.finished)) & frozenset(map(Step, theirs.finished))
-        log.info("resuming this union: %s of 5 exchanges are complete", len(done))
+        log.info("resuming this union: %s of %s exchanges are complete", len(done), len(exchanges))
         return UnionSecrets(token, own, own_key, their_terms.sealing_key), done
     token = _new_token(nonce, _their_nonce(channel, nonce, their_terms))
     own = own_set.draw_secrets(group)
@@ -154,12 +148,13 @@ def _new_token(ours: bytes, theirs: bytes) -> bytes:
     return hashlib.sha256(b"florist/union/1" + min(ours, theirs) + max(ours, theirs)).digest()
 
 
-def _checked(opening: UnionOpening) -> UnionOpening:
+def _checked(opening: UnionOpening, exchanges: Sequence[Exchange]) -> UnionOpening:
+    first_steps = {exchange.out for exchange in exchanges}  # an exchange is identified by them
     if (
         len(opening.token) not in (0, _TOKEN_BYTES)
         or len(opening.kept_key) not in (0, KEY_BYTES)
         or len(set(opening.finished)) != len(opening.finished)
-        or not _FIRST_STEPS.issuperset(opening.finished)
+        or not first_steps.issuperset(opening.finished)
         or (opening.finished and not opening.token)
     ):
         raise ProtocolViolation("the peer's opening of the union is inconsistent")

@@ -12,6 +12,7 @@ from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.padded_set import PaddedSet, noise_of
 from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_handshake import AnnouncedSet, open_union
+from florist.common.psu.union_protocol import EXCHANGES, Sizes, merging_party
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.open_session import ConnectingRole
 from florist.common.storage.files import FolderStorage
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.core.progress import Progress
+    from florist.common.core.roles import RoleName
     from florist.common.core.stage_timer import StageTimer
     from florist.common.groups.group import Group
+    from florist.common.psu.exchanges import Exchange
     from florist.common.psu.executor import Executor
     from florist.common.psu.keys import OwnSecrets
     from florist.common.psu.padded_set import PaddedIds
@@ -49,7 +52,7 @@ class UnionRole(ConnectingRole, Protocol):
         ...
 
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
-        """Run the role's side of Algorithm 1."""
+        """Run the role's side of a union, by the agreed protocol."""
         ...
 
 
@@ -77,12 +80,24 @@ class UnionTask:
         return self._padded_set.ids(union.token, union.own)
 
     def planted_pairs(self, union: UnionSecrets) -> PlantedPairs:
-        """Return the pairs that the passive party plants in a union that is open."""
-        return PlantedPairs.of(union.own, self.config.agreement.union.planted_pairs)
+        """Return the planted pairs of a union that is open."""
+        return PlantedPairs(self.config.agreement.union.planted_pairs, union.token)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges of the agreed protocol."""
+        return EXCHANGES[self.config.agreement.union.protocol]
+
+    def merging_party(self, own: int, peer: int) -> RoleName | None:
+        """Return the party that merges sets of these sizes; None by Algorithm 1."""
+        sizes = Sizes.of(self.role.name, own, peer)
+        return merging_party(self.config.agreement.union.protocol, sizes)
 
     def completed(self, view: UnionView, union: UnionSecrets, journal: Journal) -> UnionView:
-        """Return the view of a complete union with its commitments and its public noise."""
-        view = replace(view, commitment=journal.commitment(union.own.commitment_key))
+        """Return the view of a complete union with all that the exchanges do not know."""
+        merging = self.merging_party(view.sizes.own, view.sizes.peer)
+        commitment = journal.commitment(union.own.commitment_key)
+        view = replace(view, commitment=commitment, merging=merging)
         if (noise := self._padded_set.noise) is None:
             return view
         # Both parties have drawn from the same distribution.
@@ -169,10 +184,12 @@ class LocalUnionRunner:
         storage = FolderStorage(task.folder / table)
         journal = Journal(storage, group.width, task.identity)
         channel = task.session.channel(f"{table}.psu.opening")
-        union, done = open_union(channel, group, journal, secrets.get(table), task)
+        union, done = open_union(channel, group, journal, secrets.get(table), task, task.exchanges)
         secrets[table] = union
         size, limit = len(task.padded_ids(union)), task.config.alignment.memory_bytes
-        storage.require_space(disk_needed(group.width, size, journal.peer_size, limit))
+        merging = task.merging_party(size, journal.peer_size)
+        merges = None if merging is None else merging == task.role.name
+        storage.require_space(disk_needed(group.width, size, journal.peer_size, limit, merges))
         work = UnionWork(
             self.executor,
             union.keys,
@@ -180,6 +197,7 @@ class LocalUnionRunner:
             done,
             memory_for_sorting(limit, self.executor.memory),
             planted=task.planted_pairs(union),
+            merging=merging,
         )
         return work, union
 

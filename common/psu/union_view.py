@@ -11,19 +11,23 @@ from florist.common.session.union_sizes import UnionSizes
 from florist.common.transport.messages import UnionDigest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     import numpy.typing as npt
 
+    from florist.common.core.roles import RoleName
     from florist.common.privacy.commitment import StoredCommitment
     from florist.common.psu.ranks import StoredRanks
     from florist.common.psu.stored_sets import StoredSet
     from florist.common.psu.union_work import UnionWork
+    from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Channel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionView:
-    """The output of Algorithm 1 for one party.
+    """The output of a union for one party.
 
     The elements of `U` are not kept: from here on a UID is its rank, its index in the sorted `U`.
     """
@@ -33,6 +37,8 @@ class UnionView:
     sizes: UnionSizes
     #: Both parties' commitments to their sets; the runner of the union adds them.
     commitment: StoredCommitment | None = None
+    #: The party that merged; None by Algorithm 1. The runner of the union adds it.
+    merging: RoleName | None = None
 
     @property
     def rank_of_own(self) -> npt.NDArray[np.int64]:
@@ -41,7 +47,7 @@ class UnionView:
 
 
 def compare_union(channel: Channel, universe: StoredSet) -> None:
-    """Compare the union with the peer's, after step 10.
+    """Compare the union with the peer's, once both have it.
 
     Raises:
         ProtocolViolation: the peer has a different union.
@@ -57,16 +63,18 @@ def compare_union(channel: Channel, universe: StoredSet) -> None:
         )
 
 
-def own_view(work: UnionWork, universe: StoredSet, own_uids: StoredSet) -> UnionView:
+def own_view(work: UnionWork, universe: StoredSet, own_uids: Iterable[Elements]) -> UnionView:
     """Return our view of the union, with the ranks of our own elements.
 
-    With several partitions, the ranks are those of our rows, and the digest is that of our range;
-    the sizes are those of the whole.
+    `own_uids` has the UIDs of our rows, each with its row (`ranks.with_rows`). With several
+    partitions, the ranks are those of our rows, and the digest is that of our range; the sizes are
+    those of the whole.
 
     Raises:
         ProtocolViolation: a UID is not in the union, or two are equal.
     """
-    own = work.total("own size", len(own_uids))
+    count = len(work.ids)
+    own = work.total("own size", count)
     union = work.total("size of the union", len(universe))
     sizes = UnionSizes(own, work.peer_size, union, work.planted.elements)
-    return UnionView(find_ranks(work, universe, own_uids), universe.facts.sha256, sizes)
+    return UnionView(find_ranks(work, universe, own_uids, count), universe.facts.sha256, sizes)

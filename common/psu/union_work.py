@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from florist.common.groups.group import Exponent, Group
+    from florist.common.core.roles import RoleName
+    from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
     from florist.common.psu.journal import Journal
     from florist.common.psu.keys import Keys
@@ -46,8 +47,9 @@ class UnionWork:
     partitions: Partitions = SINGLE
     #: Our hashed IDs, if they are not completely stored yet.
     arriving: ArrivingSet | None = None
-    #: The pairs that the passive party adds in step 4.
     planted: PlantedPairs = NO_PAIRS
+    #: The party that merges, by the merged protocol; None for Algorithm 1.
+    merging: RoleName | None = None
 
     @property
     def group(self) -> Group:
@@ -70,11 +72,10 @@ class UnionWork:
         """How many of the peer's elements in row order our partition receives."""
         return share(self.peer_size, self.partitions.number, self.partitions.count)
 
-    def planted_elements(self, first: Exponent, relation: Exponent) -> Elements | None:
-        """Return the elements that the passive party plants; the first partition adds all."""
-        if not self.planted.count or self.partitions.number:
-            return None
-        return self.planted.make(self.group, first, relation)
+    def anchors(self) -> Elements:
+        """Return the hashed anchors of planted pairs; the first partition handles all of them."""
+        pairs = NO_PAIRS if self.partitions.number else self.planted
+        return pairs.anchors(self.group)
 
     def total(self, label: str, number: int) -> int:
         """Return the sum of `number` over all partitions; use each label once."""
@@ -115,11 +116,14 @@ class UnionWork:
         with writing_set(self.journal.storage, set_name(step)) as writer:
             yield writer
 
-    def finish(self, step: Step, facts: SetFacts) -> StoredSet:
-        """Record that the exchange starting with `step` is finished; return its stored set."""
-        self.journal.finish(step, facts)
-        return self.stored(step, facts)
+    def finish(self, step: Step, facts: SetFacts, width: int | None = None) -> StoredSet:
+        """Record that the exchange starting with `step` is finished; return its stored set.
 
-    def stored(self, step: Step, facts: SetFacts) -> StoredSet:
+        Its rows have `width` bytes; by default they are elements.
+        """
+        self.journal.finish(step, facts, width)
+        return self.stored(step, facts, width)
+
+    def stored(self, step: Step, facts: SetFacts, width: int | None = None) -> StoredSet:
         """Return the set that `storing` has written."""
-        return StoredSet(self.journal.storage, set_name(step), self.group.width, facts)
+        return StoredSet(self.journal.storage, set_name(step), width or self.group.width, facts)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.roles import RoleName  # noqa: TC001 - read by pydantic
 from florist.common.privacy.commitment import save_commitment
 from florist.common.session.union_sizes import UnionSizes  # noqa: TC001 - read by pydantic
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 TableName = Literal["train", "test", "evaluation"]
 
 #: Increased when the files change so that an older release would misread them.
-FORMAT = 3
+FORMAT = 4
 
 _SUMMARY_FILE = "alignment.json"
 _RANKS_FILE = "ranks.parquet"
@@ -61,6 +62,8 @@ class AlignmentSummary:
     #: The number of dummies that the party has configured.
     own_dummies: int
     sizes: UnionSizes
+    #: The party that merged both sets; None if the union was computed by Algorithm 1.
+    merging: RoleName | None
     union_sha256: str
     seconds: dict[str, float]
     bytes_sent: int

@@ -17,7 +17,7 @@ class UnionSizes:
     own: int
     peer: int
     union: int
-    #: Elements of the union that the passive party has planted; they are nobody's.
+    #: Elements of the union that a party has planted; they are nobody's.
     planted: int = 0
     #: The number of IDs in each of the two pools; 0 if the counts are exact.
     pool: int = 0

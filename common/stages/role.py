@@ -62,7 +62,7 @@ class Role(ABC):
 
     @abstractmethod
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
-        """Take this role's part in Algorithm 1."""
+        """Take this role's part in a private set union, by the agreed protocol."""
 
     # --- training ---
 

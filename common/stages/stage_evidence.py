@@ -96,6 +96,7 @@ def union_facts(role: RoleName, summary: AlignmentSummary, folder: Path) -> Unio
         shared_deviation=sizes.shared_deviation,
         pool=sizes.pool,
         planted=sizes.planted,
+        merging=summary.merging,
         active_commitment=active_root,
         passive_commitment=passive_root,
     )

@@ -103,6 +103,7 @@ class TableAligner:
             table_fingerprint=fingerprint,
             own_dummies=config.alignment.dummies,
             sizes=view.sizes,
+            merging=view.merging,
             union_sha256=view.digest.hex(),
             seconds=dict(self.timer.seconds),
             bytes_sent=traffic.all_sent,

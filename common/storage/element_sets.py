@@ -68,6 +68,11 @@ def union(a: Elements, b: Elements) -> Elements:
     return _without_repeats(_repaired(_without_repeats(both)))
 
 
+def difference(a: Elements, b: Elements) -> Elements:
+    """Return the rows of one strictly increasing array that are not in another."""
+    return _rows(a, np.flatnonzero(find_rows(b, a) < 0))
+
+
 def intersection_size(a: Elements, b: Elements) -> int:
     """Count the rows that two strictly increasing arrays have in common."""
     return int(np.count_nonzero(find_rows(a, b) >= 0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 #: Increased with every change of the messages or of their order.
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 #: Bytes to send, or a view into the bytes received.
 Data = bytes | memoryview
@@ -16,7 +16,10 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
 
 class Step(IntEnum):
-    """The steps of Algorithm 1 in which a set is sent (numbers as in `psu.proto`)."""
+    """The steps of a union in which a set is sent (numbers as in `psu.proto`).
+
+    Those from 21 on belong to the merged protocol; 20 belongs to both.
+    """
 
     ACTIVE_FIRST_ROUND = 3
     ACTIVE_FIRST_ROUND_BACK = 4
@@ -28,12 +31,21 @@ class Step(IntEnum):
     ACTIVE_HASHING_BACK = 111
     PASSIVE_HASHING = 12
     PASSIVE_HASHING_BACK = 112
+    ANCHORS = 20
+    MERGING_SET = 21
+    MERGING_SET_BACK = 121
+    COMPLETING_SET = 22
+    COMPLETING_SET_BACK = 122
+    MERGE = 23
+    REMAINDER = 123
+    UNION = 24
 
     @property
     def label(self) -> str:
         """The name to show to users, for example `11 (active hashing)`."""
-        number = self.value % 100 if self.value > 100 else self.value
-        return f"{number} ({self.name.lower().replace('_', ' ')})"
+        name = self.name.lower().replace("_", " ")
+        number = self.value % 100
+        return f"{number} ({name})" if number < Step.ANCHORS else f"'{name}'"
 
 
 # --- session (session.proto) ---

@@ -1,4 +1,4 @@
-"""Algorithm 1 returns what the plaintext oracle does, for any sets."""
+"""Both protocols return what the plaintext oracle does, for any sets."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.support.psu import run_pair
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from florist.common.core.roles import RoleName
     from florist.common.groups.group import Exponent, Group
     from florist.common.storage.elements import Elements
 
@@ -43,26 +44,37 @@ def overlapping_sets(draw: st.DrawFn, largest: int) -> tuple[list[bytes], list[b
     return draw(st.permutations(active)), draw(st.permutations(passive))
 
 
+#: Who merges, by the merged protocol; None is Algorithm 1.
+PROTOCOLS: tuple[RoleName | None, ...] = (None, "active", "passive")
+by_every_protocol = pytest.mark.parametrize("merging", PROTOCOLS)
+
+
+@by_every_protocol
 @settings(max_examples=40, deadline=None)
-@given(overlapping_sets(largest=60), st.sampled_from([0, 1, 20]))
+@given(sets=overlapping_sets(largest=60), planted=st.sampled_from([0, 1, 20]))
 def test_x25519_computes_the_ideal_union(
-    sets: tuple[list[bytes], list[bytes]], planted: int
+    merging: RoleName | None, sets: tuple[list[bytes], list[bytes]], planted: int
 ) -> None:
-    active, passive = run_pair(X25519, *sets, planted=planted).views()
+    active, passive = run_pair(X25519, *sets, planted=planted, merging=merging).views()
     assert is_ideal(*sets, active, passive)
     assert active.sizes.planted == 2 * planted
 
 
+@by_every_protocol
 @settings(max_examples=10, deadline=None)
-@given(overlapping_sets(largest=12), st.sampled_from([0, 3]))
-def test_modp_computes_the_ideal_union(sets: tuple[list[bytes], list[bytes]], planted: int) -> None:
-    active, passive = run_pair(MODP, *sets, planted=planted).views()
+@given(sets=overlapping_sets(largest=12), planted=st.sampled_from([0, 3]))
+def test_modp_computes_the_ideal_union(
+    merging: RoleName | None, sets: tuple[list[bytes], list[bytes]], planted: int
+) -> None:
+    active, passive = run_pair(MODP, *sets, planted=planted, merging=merging).views()
     assert is_ideal(*sets, active, passive)
 
 
-def test_modp3072_computes_the_ideal_union() -> None:
+@by_every_protocol
+def test_modp3072_computes_the_ideal_union(merging: RoleName | None) -> None:
     ours, theirs = [b"ann", b"bob", b"eve"], [b"bob", b"dan"]
-    active, passive = run_pair(make_group("modp3072"), ours, theirs).views()
+    group = make_group("modp3072")
+    active, passive = run_pair(group, ours, theirs, planted=2, merging=merging).views()
     assert is_ideal(ours, theirs, active, passive)
 
 
@@ -79,14 +91,19 @@ def test_modp3072_computes_the_ideal_union() -> None:
         (2, 700, 9),
     ],
 )
+@by_every_protocol
 def test_sets_of_many_chunks(
-    monkeypatch: pytest.MonkeyPatch, only_active: int, only_passive: int, both: int
+    monkeypatch: pytest.MonkeyPatch,
+    merging: RoleName | None,
+    only_active: int,
+    only_passive: int,
+    both: int,
 ) -> None:
     monkeypatch.setattr(set_stream, "CHUNK_BYTES", 32 * 16)
     shared = [f"b{i}".encode() for i in range(both)]
     ours = [f"a{i}".encode() for i in range(only_active)] + shared
     theirs = shared[::-1] + [f"p{i}".encode() for i in range(only_passive)]
-    active, passive = run_pair(X25519, ours, theirs).views()
+    active, passive = run_pair(X25519, ours, theirs, planted=20, merging=merging).views()
     assert is_ideal(ours, theirs, active, passive)
 
 

@@ -1,4 +1,4 @@
-"""Both parties of Algorithm 1, each with several branches, in one process."""
+"""Both parties of a union, each with several branches, in one process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from florist.active_party.psu_role import run_psu as run_active
 from florist.common.cluster.worker_group import Mailbox, WorkerGroup
 from florist.common.core.errors import FloristError, as_florist_error
-from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
@@ -22,15 +20,15 @@ from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.passive_party.psu_role import run_psu as run_passive
 from tests.support.memory_storage import MemoryStorage
-from tests.support.psu import UNLIMITED
+from tests.support.psu import UNLIMITED, run_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
+    from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
     from florist.common.session.union_sizes import UnionSizes
     from florist.common.storage.files import Storage
@@ -82,13 +80,14 @@ def run_branches(
     make_storage: Callable[[], Storage] = MemoryStorage,
     links: list[tuple[Link, Link]] | None = None,
     planted: int = 0,
+    merging: RoleName | None = None,
 ) -> tuple[list[UnionView | FloristError], list[UnionView | FloristError]]:
     """Return how each branch of the active and of the passive party ended."""
     pairs = links or [linked_pair() for _ in range(count)]
-    planted_pairs = [PlantedPairs(planted, secrets.token_bytes(32)) for _ in range(2)]
+    planted_pairs = PlantedPairs(planted, secrets.token_bytes(32))
 
     def start(pool: ThreadPoolExecutor, side: int) -> list[Callable[[], UnionView | FloristError]]:
-        run = (run_active, run_passive)[side]
+        roles: tuple[RoleName, RoleName] = ("active", "passive")
         keys, peer_size = Keys.fresh(group), len(ids[1 - side])
         mailboxes = [Mailbox() for _ in range(count)]
 
@@ -104,11 +103,18 @@ def run_branches(
             journal.begin_part(b"", peer_size)
             workers = WorkerGroup(number, mailboxes[number], mailboxes, check)
             work = UnionWork(
-                executor, keys, journal, frozenset(), memory, workers, planted=planted_pairs[side]
+                executor,
+                keys,
+                journal,
+                frozenset(),
+                memory,
+                workers,
+                planted=planted_pairs,
+                merging=merging,
             )
             work.store_ids(executor.hashed([IdColumn.from_bytes(own)]))
             try:
-                return run(link, work, NoProgress())
+                return run_side(roles[side], link, work)
             except FloristError as error:
                 for mailbox in mailboxes:
                     mailbox.fail(as_florist_error(error))

@@ -1,4 +1,4 @@
-"""Both parties of Algorithm 1 in one process, over any pair of links."""
+"""Both parties of a union in one process, by either protocol, over any pair of links."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.active_party.psu_role import run_psu as run_active
+from florist.active_party import psu_role as active_role
 from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
-from florist.common.psu.planted_pairs import PlantedPairs
+from florist.common.psu.planted_pairs import NO_PAIRS, PlantedPairs
+from florist.common.psu.union_protocol import run_union
 from florist.common.psu.union_view import UnionView
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.passive_party.psu_role import run_psu as run_passive
+from florist.passive_party import psu_role as passive_role
 from tests.support.memory_storage import MemoryStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from florist.common.core.roles import RoleName
     from florist.common.groups.group import Group
     from florist.common.psu.executor import Executor
     from florist.common.transport.channel import Link
@@ -59,23 +61,29 @@ def run_pair(
     keys: tuple[Keys, Keys] | None = None,
     executors: tuple[Executor, Executor] | None = None,
     planted: int = 0,
+    merging: RoleName | None = None,
 ) -> Pair:
-    """Run both roles to the end, with this many planted pairs."""
+    """Run both roles to the end, with this many planted pairs.
+
+    `merging` is the party that merges, by the merged protocol; None runs Algorithm 1.
+    """
     active_link, passive_link = links or linked_pair()
     active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
     active_executor, passive_executor = executors or (LocalExecutor(group), LocalExecutor(group))
 
+    pairs = PlantedPairs(planted, secrets.token_bytes(32))
+
     def active() -> Outcome:
-        work = work_on(active_executor, active_ids, active_keys, len(passive_ids), planted)
+        work = work_on(active_executor, active_ids, active_keys, len(passive_ids), pairs, merging)
         try:
-            return run_active(active_link, work, NoProgress())
+            return run_side("active", active_link, work)
         except FloristError as error:
             return error
 
     def passive() -> Outcome:
-        work = work_on(passive_executor, passive_ids, passive_keys, len(active_ids), planted)
+        work = work_on(passive_executor, passive_ids, passive_keys, len(active_ids), pairs, merging)
         try:
-            return run_passive(passive_link, work, NoProgress())
+            return run_side("passive", passive_link, work)
         except FloristError as error:
             return error
 
@@ -87,13 +95,25 @@ def run_pair(
     return pair
 
 
+def run_side(role: RoleName, link: Link, work: UnionWork) -> UnionView:
+    """Run one party's side, by the protocol that `work` names."""
+    algorithm_1 = active_role.run_psu if role == "active" else passive_role.run_psu
+    return run_union(role, algorithm_1, link, work, NoProgress(), "train")
+
+
 def work_on(
-    executor: Executor, ids: Sequence[bytes], keys: Keys, peer_size: int, planted: int = 0
+    executor: Executor,
+    ids: Sequence[bytes],
+    keys: Keys,
+    peer_size: int,
+    pairs: PlantedPairs = NO_PAIRS,
+    merging: RoleName | None = None,
 ) -> UnionWork:
     """Return a party's side of a union, in memory."""
     journal = Journal(MemoryStorage(), executor.group.width, b"")
     journal.begin_part(b"", peer_size)
-    pairs = PlantedPairs(planted, secrets.token_bytes(32))
-    work = UnionWork(executor, keys, journal, frozenset(), UNLIMITED, planted=pairs)
+    work = UnionWork(
+        executor, keys, journal, frozenset(), UNLIMITED, planted=pairs, merging=merging
+    )
     work.store_ids(executor.hashed([IdColumn.from_bytes(ids)]))
     return work

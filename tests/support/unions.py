@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from florist.active_party.psu_role import run_psu as run_active
 from florist.common.core.errors import FloristError
 from florist.common.core.progress import NoProgress
 from florist.common.psu.executor import LocalExecutor
@@ -16,12 +15,11 @@ from florist.common.psu.journal import Journal
 from florist.common.psu.padded_set import PaddedSet
 from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_handshake import AnnouncedSet, open_union
+from florist.common.psu.union_protocol import EXCHANGES
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import Step
-from florist.passive_party.psu_role import run_psu as run_passive
-from tests.support.psu import UNLIMITED, Outcome, Pair
+from tests.support.psu import UNLIMITED, Outcome, Pair, run_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,20 +27,13 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.groups.group import Exponent, Group
     from florist.common.privacy.count_noise import CountNoise
+    from florist.common.psu.exchanges import Exchange
     from florist.common.psu.keys import OwnSecrets
     from florist.common.psu.sealed_keys import UnionSecrets
     from florist.common.storage.elements import Elements
     from florist.common.storage.files import Storage
     from florist.common.transport.channel import Link
-
-#: The first step of each exchange.
-EXCHANGES = (
-    Step.ACTIVE_FIRST_ROUND,
-    Step.PASSIVE_FIRST_ROUND,
-    Step.SECOND_ROUND,
-    Step.ACTIVE_HASHING,
-    Step.PASSIVE_HASHING,
-)
+    from florist.common.transport.messages import Step
 
 
 @dataclass
@@ -72,6 +63,8 @@ class Side:
     memory: int = UNLIMITED
     noise: CountNoise | None = None
     planted: int = 0
+    #: The party that merges, by the merged protocol; None runs Algorithm 1.
+    merging: RoleName | None = None
     #: Exchanges that the last attempt skipped.
     done: frozenset[Step] = field(default_factory=frozenset)
     #: What was announced, for each new union.
@@ -83,21 +76,29 @@ class Side:
         try:
             journal = self.journal()
             self.secrets, self.done = open_union(
-                link.channel("opening"), self.group, journal, self.secrets, self
+                link.channel("opening"), self.group, journal, self.secrets, self, self.exchanges
             )
             executor = LocalExecutor(self.group)
-            pairs = PlantedPairs.of(self.secrets.own, self.planted)
             work = UnionWork(
-                executor, self.secrets.keys, journal, self.done, self.memory, planted=pairs
+                executor,
+                self.secrets.keys,
+                journal,
+                self.done,
+                self.memory,
+                planted=PlantedPairs(self.planted, self.secrets.token),
+                merging=self.merging,
             )
             if journal.ids is None:
                 ids = self.padded.ids(self.secrets.token, self.secrets.own)
                 work.store_ids(hashed_ids(executor, ids, NoProgress()))
-            run = run_active if self.role == "active" else run_passive
-            return run(link, work, NoProgress())
+            return run_side(self.role, link, work)
         except FloristError as error:
             link.fail(error)
             return error
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return EXCHANGES["algorithm-1" if self.merging is None else "merged"]
 
     @property
     def padded(self) -> PaddedSet:

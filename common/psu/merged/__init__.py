@@ -1,0 +1,1 @@
+"""The merged protocol: the same union with fewer exponentiations. docs/concepts/merged-union.md."""

@@ -1,0 +1,148 @@
+"""The completing party's side of the merged protocol. Comments give the steps of its description.
+
+docs/concepts/merged-union.md describes the protocol and proves what it reveals.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from florist.common.core.priority_pool import at_high_priority, low_priority
+from florist.common.psu.exchange_pool import ExchangePool
+from florist.common.psu.merged.exchanges import (
+    COMPLETING_SET,
+    MERGE,
+    MERGING_SET,
+    UNION,
+    originate_merge,
+    originate_union,
+)
+from florist.common.psu.ranks import ROW_BYTES, first_row, row_numbers, with_rows
+from florist.common.psu.set_stream import rows_per_chunk
+from florist.common.psu.sorted_streams import in_chunks
+from florist.common.psu.stored_sets import temporary_set
+from florist.common.psu.uid_hashes import uid_hashes
+from florist.common.psu.union_view import compare_union, own_view
+from florist.common.storage.element_sets import find_rows, sorted_set
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from florist.common.core.progress import Progress
+    from florist.common.groups.group import Exponent
+    from florist.common.psu.exchanges import ExchangeRun
+    from florist.common.psu.stored_sets import StoredSet, TemporarySet
+    from florist.common.psu.union_view import UnionView
+    from florist.common.psu.union_work import UnionWork
+    from florist.common.storage.elements import Elements
+    from florist.common.transport.channel import Link
+
+#: Anchors have row numbers from here on; our own rows have smaller ones.
+ANCHOR_ROW = 1 << 62
+
+
+def run_completing(
+    link: Link, work: UnionWork, progress: Progress, table: str = "train"
+) -> UnionView:
+    """Run the completing party's side; exchanges that both completed earlier are skipped."""
+    group, width = work.group, work.group.width
+    b, d = work.keys.first, work.keys.second
+
+    def answer_peer(run: ExchangeRun) -> StoredSet:
+        firsts = group.power(run.receive_anchors(), b)
+        planted = np.concatenate([firsts, group.power(firsts, d)])
+        count = run.receive_count(run.out, work.peer_size)
+        return run.answer_and_keep(count, b, d, planted)
+
+    def send_own(run: ExchangeRun) -> StoredSet:
+        with low_priority():  # nobody waits for w^d before the union
+            return send_sorted_and_keep_rows(run, b, d)
+
+    def merge(run: ExchangeRun) -> StoredSet:
+        returned, sent = peer_elements.result(), work.total("own elements", len(work.ids))
+        whole = work.peer_size + work.planted.elements
+        fewest = max(0, whole - sent - work.planted.count)
+        return originate_merge(run, returned, fewest, d)
+
+    def send_result(run: ExchangeRun) -> StoredSet:
+        own, rest = own_elements.result(), remainder.result()
+        check_planted_pairs(work, own, rest, d)
+        sets = [(records[:, :width] for records in own.chunks()), rest.chunks()]
+        return originate_union(run, sets, len(own) + len(rest))
+
+    with ExchangePool(link, work, progress, table) as pool:
+        # Step 1: u' = H(y)^b, sorted; step 3 returns w = u'^{ac}, in order; step 4: w^d.
+        own_elements = pool.start(COMPLETING_SET, send_own)
+        # Step 1: the peer's u = H(x)^a; step 2: e = u^b is kept, v = e^d returned, in order.
+        peer_elements = pool.start(MERGING_SET, answer_peer)
+        # Step 2: e, sorted; step 3 returns (e \ E')^c, sorted; step 4: raised to d.
+        remainder = pool.start(MERGE, merge)
+        # Step 4: the hashes of U = (w and the remainder)^d, sorted.
+        universe = pool.start(UNION, send_result).result()
+        compare_union(link.channel(f"{table}.psu.union"), universe)
+        # Our own places are those of w^d.
+        return own_view(work, universe, own_uids(own_elements.result(), width))
+
+
+def send_sorted_and_keep_rows(run: ExchangeRun, before: Exponent, after: Exponent) -> StoredSet:
+    """Send our elements and the anchors, sorted by value; store what returns, each with its row.
+
+    The order of our rows would tell the peer which of our rows are shared.
+    """
+    work, width, anchors = run.work, run.work.group.width, run.work.anchors()
+    ids, record = work.ids, width + ROW_BYTES
+    with (
+        work.sorting(run.out.label, len(ids) + len(anchors), record) as sorter,
+        temporary_set(work.journal.storage, ROW_BYTES) as rows,
+    ):
+        own = at_high_priority(run.raised(ids.chunks(), before))
+        first = first_row(work.partitions.number)
+        planted = with_rows(run.raised([anchors], before), ANCHOR_ROW)
+        for records in chain(with_rows(own, first), planted):
+            sorter.add(records)
+        count = sorter.complete()
+        sizes = rows_per_chunk(width)
+        elements = _without_rows(in_chunks(sorter.blocks(), sizes), width, rows)
+        # They are read when all elements are sent.
+        kept_rows = in_chunks(rows.chunks(), sizes)
+        return run.originate_in_order(
+            elements, count, after, lambda raised: np.hstack([raised, next(kept_rows)]), record
+        )
+
+
+def _without_rows(chunks: Iterable[Elements], width: int, rows: TemporarySet) -> Iterator[Elements]:
+    for records in chunks:
+        rows.append(np.ascontiguousarray(records[:, width:]))
+        yield np.ascontiguousarray(records[:, :width])
+
+
+def own_uids(own: StoredSet, width: int) -> Iterator[Elements]:
+    """Yield the UIDs of our rows, each with its row."""
+    for records in own.chunks():
+        people = records[row_numbers(records) < ANCHOR_ROW]
+        yield np.hstack([uid_hashes(people[:, :width]), people[:, width:]])
+
+
+def check_planted_pairs(work: UnionWork, own: StoredSet, rest: StoredSet, d: Exponent) -> None:
+    """Check that each pair is intact: an anchor that has returned, and what was planted with it.
+
+    Raised to `d` once more, the former is what the latter has been raised to.
+
+    Raises:
+        ProtocolViolation: some pairs are not.
+    """
+    if not work.planted.count:
+        return
+    width, group = work.group.width, work.group
+    with work.sorting("planted pairs", work.planted.count) as sorter:
+        for records in own.chunks():
+            sorter.add(np.ascontiguousarray(records[row_numbers(records) >= ANCHOR_ROW, :width]))
+        sorter.complete()
+        empty = np.empty((0, width), dtype=np.uint8)
+        returned = np.concatenate([empty, *sorter.blocks()])
+    expected = sorted_set(group.power(returned, d))
+    intact = sum(int(np.count_nonzero(find_rows(expected, chunk) >= 0)) for chunk in rest.chunks())
+    work.planted.check(work.total("intact pairs", intact))
