@@ -60,6 +60,6 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         pool.start_answering(PASSIVE_HASHING, answer_peer_hashing)
         # Second round hashing: step 7 merges, steps 8-9; the result is sorted, as in step 10.
         universe = pool.start(SECOND_ROUND, merge_and_send_second_round).result()
-        compare_union(link.channel(f"{table}.psu.union"), universe)
+        compare_union(link.channel(f"{table}.psu.union"), universe.facts)
         uids = own_uids.result().chunks()
         return own_view(work, universe, with_rows(uids, first_row(work.partitions.number)))

@@ -6,6 +6,7 @@
     python benchmarks/psu.py --ids 131072 --executor ray --workers 1
     python benchmarks/psu.py --ids 131072 --executor ray --workers 2 --branches 2
     python benchmarks/psu.py --ids 131072 --compare-counts 3
+    python benchmarks/psu.py --ids 1048576 --union merged --both
 
 `cpu_s` is the CPU time of both parties from start to exit, everything included: starting Python,
 reading, hashing, validating, sorting, TLS. `raw_s` is the time of the same number of
@@ -16,6 +17,9 @@ With `--executor ray` each party has its own cluster on this machine, which star
 `cpu_s` then includes the cluster's processes, as far as Ray has waited for them to exit;
 `process_cpu_s` of each party is that of its own process, and `workers_cpu_s` that of its workers or
 branches, sampled shortly before they end. With `--branches` the branches align, not the process.
+
+With `--both` it aligns by the other protocol too, in the same run, and reports the ratios to it.
+`bytes_per_id` counts what both parties send, and the IDs of both.
 
 With `--compare-counts N` it also aligns N times with private counts and planted pairs and N times
 without either, in alternation, and reports the ratio of the CPU times, in total and in pairs.
@@ -33,7 +37,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from threading import Thread
@@ -46,6 +50,8 @@ from florist.cli.init import Names, write_first_files
 from florist.common.core.ports import free_port
 from florist.common.groups import make_group
 from florist.common.psu.hashed_ids import DummyIds
+from florist.common.psu.union_protocol import Sizes
+from florist.common.psu.union_protocol import exponentiations as exponentiations_of
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import IdSample
@@ -84,6 +90,9 @@ class Result:
     #: IDs of the active party; the same as `ids` without --unequal.
     active_ids: int
     memory_limit: str
+    #: The protocol, and who merges: the keys of the agreement and of alignment.json.
+    union: str
+    merging: str | None
     group: str
     engine: str
     executor: str
@@ -91,9 +100,11 @@ class Result:
     wall_s: float
     cpu_s: float
     bytes_sent: int
+    bytes_per_id: float
     peak_rss_mb: float
     start_rss_mb: float
     exponentiations: int
+    exponentiations_per_id: float
     raw_s: float
     ratio: float
     wall_per_cpu: float
@@ -106,6 +117,10 @@ class Result:
     #: CPU time with private counts and planted pairs, divided by that without: of all alignments,
     #: and of each pair of them. Empty without --compare-counts.
     private_counts: dict[str, float | list[float]]
+    #: The CPU time of this protocol divided by that of Algorithm 1 in the same run, in total and
+    #: for each party; with --both.
+    over_algorithm_1: float | None = None
+    over_algorithm_1_of: dict[str, float] | None = None
 
 
 def main() -> None:
@@ -113,6 +128,8 @@ def main() -> None:
     arguments = parse()
     with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
         result = measure(Path(folder), arguments)
+    if arguments.both:
+        result = compared(result, arguments)
     if not arguments.json:
         for key, value in asdict(result).items():
             print(f"{key:>16}  {value:,}" if isinstance(value, int) else f"{key:>16}  {value}")
@@ -131,6 +148,10 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--memory-limit", default="2GB", help="alignment.memory_limit of each party"
+    )
+    parser.add_argument("--union", default="merged", choices=["merged", "algorithm-1"])
+    parser.add_argument(
+        "--both", action="store_true", help="measure Algorithm 1 as well, and compare"
     )
     parser.add_argument("--group", default="x25519")
     parser.add_argument("--engine", default="auto")
@@ -170,6 +191,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     for role in ROLES:
         path = folder / f"{role}.yml"
         text = path.read_text()
+        text = text.replace("protocol: merged", f"protocol: {arguments.union}")
         text = text.replace("group: x25519", f"group: {arguments.group}")
         text = text.replace("engine: auto", f"engine: {arguments.engine}")
         text = text.replace("memory_limit: 2GB", f"memory_limit: {arguments.memory_limit}")
@@ -184,13 +206,18 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         for role in ROLES
     ]
     first = summaries[0]
-    exponentiations = 5 * (first.sizes.own + first.sizes.peer) + 2 * first.sizes.union
+    sizes = Sizes(first.sizes.own, first.sizes.peer)
+    shared = sizes.active + sizes.passive - (first.sizes.union - first.sizes.planted)
+    exponentiations = exponentiations_of(first.merging, sizes, shared)
+    everybody = active_ids + arguments.ids
     cpu = sum(usage.cpu_s for usage in usages)
     raw = bare_loop(arguments.group, first.engine, exponentiations, arguments.raw_limit)
     return Result(
         ids=arguments.ids,
         active_ids=active_ids,
         memory_limit=arguments.memory_limit,
+        union=arguments.union,
+        merging=first.merging,
         group=arguments.group,
         engine=first.engine,
         executor=arguments.executor,
@@ -198,13 +225,15 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         wall_s=round(wall, 2),
         cpu_s=round(cpu, 2),
         bytes_sent=sum(summary.bytes_sent for summary in summaries),
+        bytes_per_id=round(sum(summary.bytes_sent for summary in summaries) / everybody, 1),
         peak_rss_mb=max(usage.peak_rss_mb for usage in usages),
         start_rss_mb=start.peak_rss_mb,
         exponentiations=exponentiations,
+        exponentiations_per_id=round(exponentiations / everybody, 3),
         raw_s=round(raw, 2),
         ratio=round(cpu / raw, 3),
         wall_per_cpu=round(wall / cpu, 3),
-        cpu_us_per_id=round(cpu / (active_ids + arguments.ids) * 1e6, 2),
+        cpu_us_per_id=round(cpu / everybody * 1e6, 2),
         union_s=max(summary.seconds["union"] for summary in summaries),
         parts_s={
             part: max(summary.seconds[part] for summary in summaries) for part in first.seconds
@@ -220,6 +249,23 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
             for role, usage in zip(ROLES, usages, strict=True)
         },
         private_counts=compare_counts(folder, arguments.compare_counts),
+    )
+
+
+def compared(result: Result, arguments: argparse.Namespace) -> Result:
+    """Return the result with its ratios to Algorithm 1."""
+    other = argparse.Namespace(
+        **{**vars(arguments), "union": "algorithm-1", "compare_counts": 0, "raw_limit": 1}
+    )
+    with tempfile.TemporaryDirectory(prefix="florist-bench-") as folder:
+        reference = measure(Path(folder), other)
+    return replace(
+        result,
+        over_algorithm_1=round(result.cpu_s / reference.cpu_s, 3),
+        over_algorithm_1_of={
+            role: round(result.parties[role]["cpu_s"] / reference.parties[role]["cpu_s"], 3)
+            for role in ROLES
+        },
     )
 
 
@@ -268,7 +314,9 @@ def run(command: list[str]) -> Usage:
 
     The kernel reports at least this process's own size as the child's peak, so it must stay small.
     """
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    # As installed packages do, compiled modules are kept for the next start.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     watched, alone = psutil.Process(process.pid), 0.0
     workers: dict[int, float] = {}
     largest = 0

@@ -62,6 +62,6 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
         own_uids = pool.start(PASSIVE_HASHING, hash_own)
         # Second round hashing: steps 8-9; the result is sorted, as in step 10.
         universe = pool.start(SECOND_ROUND, answer_second_round).result()
-        compare_union(link.channel(f"{table}.psu.union"), universe)
+        compare_union(link.channel(f"{table}.psu.union"), universe.facts)
         uids = own_uids.result().chunks()
         return own_view(work, universe, with_rows(uids, first_row(work.partitions.number)))

@@ -24,7 +24,7 @@ _MAX_MMAP_THRESHOLD = 32 << 20
 def return_freed_memory() -> None:
     """From now on, return freed memory, so that the process is no larger than what it uses."""
     _set(_M_MMAP_THRESHOLD, 1 << 20)
-    _set(_M_TRIM_THRESHOLD, 1 << 20)
+    _set(_M_TRIM_THRESHOLD, 8 << 20)
 
 
 @contextmanager

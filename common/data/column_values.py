@@ -51,7 +51,13 @@ def as_categories(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
                 f"{where}: has type {column.type}, which cannot be a feature; exclude the column "
                 "by listing the features under `numeric` and `categorical`"
             ) from None
-    return pc.fill_null(column, "")
+    return without_nulls(column)
+
+
+def without_nulls(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Replace missing texts by empty ones."""
+    # To convert the replacement, pyarrow loads pandas if that is installed, which takes a while.
+    return pc.fill_null(texts, "") if texts.null_count else texts
 
 
 def as_numbers(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from florist.common.core.text import quoted
-from florist.common.data.column_values import as_ids
+from florist.common.data.column_values import as_ids, without_nulls
 from florist.common.data.id_check import Fingerprint, IdCheck, checking_ids
 from florist.common.data.table_errors import changed
 from florist.common.data.table_files import open_table
@@ -178,7 +178,7 @@ def normalised_ids(texts: pa.ChunkedArray, where: str, normalisation: Normalisat
         ConfigurationError: starts with `where`; the column has no exact text form.
     """
     column = _normalised(as_ids(texts, where), normalisation)
-    return IdColumn.from_arrow(pc.fill_null(column, "").combine_chunks())
+    return IdColumn.from_arrow(without_nulls(column).combine_chunks())
 
 
 def _normalised(column: pa.ChunkedArray, normalisation: Normalisation) -> pa.ChunkedArray:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+import numpy as np
+
+from florist.common.core.batches import batched
 from florist.common.storage.element_sets import sorted_set
 
 if TYPE_CHECKING:
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from florist.common.groups.group import Exponent, Group
     from florist.common.storage.elements import Elements
     from florist.common.storage.id_column import IdColumn
+
+
+#: Chunks that are validated together: a test of many elements takes hardly longer than one of few.
+CHECKED_AT_ONCE = 8
 
 
 class Executor(Protocol):
@@ -95,9 +102,9 @@ class LocalExecutor:
             yield self.group.power(chunk, exponent)
 
     def checked(self, chunks: Iterable[Elements]) -> Iterator[Elements]:
-        for chunk in chunks:
-            self.group.validate(chunk)
-            yield chunk
+        for several in batched(chunks, CHECKED_AT_ONCE):
+            self.group.validate(np.concatenate(several))
+            yield from several
 
     def sorted(self, rows: Elements) -> Elements:
         return sorted_set(rows)

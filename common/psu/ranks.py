@@ -69,11 +69,16 @@ def find_ranks(
     Raises:
         ProtocolViolation: a UID is not in `U`, or two are equal.
     """
+    return store_ranks(work, _joined(work, universe, own, count), count)
+
+
+def store_ranks(work: UnionWork, rows_and_ranks: Iterable[Elements], count: int) -> StoredRanks:
+    """Store ranks in row order; `rows_and_ranks` has those of our range, in any order."""
     storage, partitions = work.journal.storage, work.partitions
     starts = np.array([first_row(number) for number in range(1, partitions.count)], dtype=np.uint64)
     with work.sorting("rows", count, ROW_BYTES + RANK_BYTES, starts) as by_row:
-        for rows_and_ranks in _joined(work, universe, own, count):
-            by_row.add(rows_and_ranks)
+        for block in rows_and_ranks:
+            by_row.add(block)
         found = by_row.complete()
         if found != count:
             raise InternalError(f"{found} ranks were found for {count} elements")
@@ -92,7 +97,7 @@ def with_rows(chunks: Iterable[Elements], first: int) -> Iterator[Elements]:
     """Append to each element, or UID, the number of its row; rows are numbered from `first` on."""
     row = first
     for chunk in chunks:
-        yield np.hstack([chunk, _bytes(np.arange(row, row + len(chunk)))])
+        yield np.hstack([chunk, rank_bytes(np.arange(row, row + len(chunk)))])
         row += len(chunk)
 
 
@@ -105,13 +110,12 @@ def _joined(
     work: UnionWork, universe: StoredSet, own: Iterable[Elements], count: int
 ) -> Iterator[Elements]:
     """Yield the row of each own UID in our range with its rank in `U`, in the order of `U`."""
-    width, number = universe.width, work.partitions.number
-    sizes = work.partitions.all_to_all("sizes of ranges", [len(universe)] * work.partitions.count)
+    width, start = universe.width, first_rank(work, len(universe))
     with work.sorting("uids", count, width + ROW_BYTES) as by_uid:
         for records in own:
             by_uid.add(records)
         by_uid.complete()
-        start, distinct = sum(sizes[:number]), AscendingCheck()
+        distinct = AscendingCheck()
         for uids, records in in_step(universe.chunks(), by_uid.blocks(), width):
             if len(records):
                 wanted = np.ascontiguousarray(records[:, :width])
@@ -120,11 +124,19 @@ def _joined(
                 ranks = find_rows(uids, wanted) if len(uids) else np.array([-1])
                 if np.any(ranks < 0):
                     raise ProtocolViolation("the final check failed: an ID has no UID in the union")
-                yield np.hstack([records[:, width:], _bytes(start + ranks)])
+                yield np.hstack([records[:, width:], rank_bytes(start + ranks)])
             start += len(uids)
 
 
-def _bytes(numbers: npt.NDArray[np.int64]) -> Elements:
+def first_rank(work: UnionWork, size: int) -> int:
+    """Return the first rank of our range of `U`, which has `size` UIDs; call it once."""
+    partitions = work.partitions
+    sizes = partitions.all_to_all("sizes of ranges", [size] * partitions.count)
+    return sum(sizes[: partitions.number])
+
+
+def rank_bytes(numbers: npt.NDArray[np.int64]) -> Elements:
+    """Return numbers as rows of bytes."""
     return numbers.astype(_NUMBER).view(np.uint8).reshape(-1, 8)
 
 

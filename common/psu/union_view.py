@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.privacy.commitment import StoredCommitment
     from florist.common.psu.ranks import StoredRanks
-    from florist.common.psu.stored_sets import StoredSet
+    from florist.common.psu.stored_sets import SetFacts, StoredSet
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Channel
@@ -46,13 +46,13 @@ class UnionView:
         return self.ranks.all()
 
 
-def compare_union(channel: Channel, universe: StoredSet) -> None:
+def compare_union(channel: Channel, universe: SetFacts) -> None:
     """Compare the union with the peer's, once both have it.
 
     Raises:
         ProtocolViolation: the peer has a different union.
     """
-    ours = UnionDigest(len(universe), universe.facts.sha256)
+    ours = UnionDigest(universe.count, universe.sha256)
     channel.send(ours)
     theirs = channel.receive(UnionDigest)
     if theirs != ours:
@@ -73,8 +73,13 @@ def own_view(work: UnionWork, universe: StoredSet, own_uids: Iterable[Elements])
     Raises:
         ProtocolViolation: a UID is not in the union, or two are equal.
     """
-    count = len(work.ids)
-    own = work.total("own size", count)
-    union = work.total("size of the union", len(universe))
+    ranks = find_ranks(work, universe, own_uids, len(work.ids))
+    return view_with(work, universe.facts, ranks)
+
+
+def view_with(work: UnionWork, universe: SetFacts, ranks: StoredRanks) -> UnionView:
+    """Return our view of the union, with the ranks of our own elements."""
+    own = work.total("own size", len(work.ids))
+    union = work.total("size of the union", universe.count)
     sizes = UnionSizes(own, work.peer_size, union, work.planted.elements)
-    return UnionView(find_ranks(work, universe, own_uids, count), universe.facts.sha256, sizes)
+    return UnionView(ranks, universe.sha256, sizes)

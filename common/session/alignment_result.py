@@ -163,7 +163,9 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
     # Ranks are distinct, so that a dictionary would be useless.
     with pq.ParquetWriter(folder / _RANKS_FILE, schema, use_dictionary=False) as writer:
         for ranks in alignment.rank_parts():
-            writer.write_table(pa.table([ranks], schema))
+            # Not from the array itself, for which pyarrow would load pandas.
+            column = pa.Array.from_buffers(pa.int64(), len(ranks), [None, pa.py_buffer(ranks)])
+            writer.write_batch(pa.record_batch([column], schema=schema))
     if alignment.commitment is not None:
         save_commitment(folder, alignment.commitment)
     text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)

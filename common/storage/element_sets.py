@@ -85,9 +85,12 @@ def find_rows(universe: Elements, elements: Elements) -> npt.NDArray[np.int64]:
         return found
     known, wanted = prefixes(universe), prefixes(elements)
     # Searching in ascending order is cache-friendly.
-    order = np.argsort(wanted)
-    nearest = np.empty(len(elements), dtype=np.int64)
-    nearest[order] = np.searchsorted(known, wanted[order])
+    if (wanted[1:] >= wanted[:-1]).all():
+        nearest = np.searchsorted(known, wanted)
+    else:
+        order = np.argsort(wanted)
+        nearest = np.empty(len(elements), dtype=np.int64)
+        nearest[order] = np.searchsorted(known, wanted[order])
     candidates = np.flatnonzero(known.take(nearest, mode="clip") == wanted)
 
     at = nearest[candidates]

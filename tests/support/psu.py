@@ -59,6 +59,7 @@ def run_pair(
     passive_ids: Sequence[bytes],
     links: tuple[Link, Link] | None = None,
     keys: tuple[Keys, Keys] | None = None,
+    *,
     executors: tuple[Executor, Executor] | None = None,
     planted: int = 0,
     merging: RoleName | None = None,

@@ -20,12 +20,20 @@ from florist.common.psu.merged.exchanges import (
     originate_merge,
     originate_union,
 )
-from florist.common.psu.ranks import ROW_BYTES, first_row, row_numbers, with_rows
+from florist.common.psu.ranks import (
+    ROW_BYTES,
+    first_rank,
+    first_row,
+    rank_bytes,
+    row_numbers,
+    store_ranks,
+    with_rows,
+)
 from florist.common.psu.set_stream import rows_per_chunk
 from florist.common.psu.sorted_streams import in_chunks
-from florist.common.psu.stored_sets import temporary_set
+from florist.common.psu.stored_sets import Tally, temporary_set
 from florist.common.psu.uid_hashes import uid_hashes
-from florist.common.psu.union_view import compare_union, own_view
+from florist.common.psu.union_view import compare_union, view_with
 from florist.common.storage.element_sets import find_rows, sorted_set
 
 if TYPE_CHECKING:
@@ -34,21 +42,23 @@ if TYPE_CHECKING:
     from florist.common.core.progress import Progress
     from florist.common.groups.group import Exponent
     from florist.common.psu.exchanges import ExchangeRun
-    from florist.common.psu.stored_sets import StoredSet, TemporarySet
+    from florist.common.psu.stored_sets import SetFacts, StoredSet, TemporarySet
     from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
     from florist.common.transport.channel import Link
 
 #: Anchors have row numbers from here on; our own rows have smaller ones.
-ANCHOR_ROW = 1 << 62
+ANCHOR_ROW = 1 << 61
+#: The row number of elements that are not ours.
+NO_ROW = 1 << 62
 
 
 def run_completing(
     link: Link, work: UnionWork, progress: Progress, table: str = "train"
 ) -> UnionView:
     """Run the completing party's side; exchanges that both completed earlier are skipped."""
-    group, width = work.group, work.group.width
+    group = work.group
     b, d = work.keys.first, work.keys.second
 
     def answer_peer(run: ExchangeRun) -> StoredSet:
@@ -70,8 +80,7 @@ def run_completing(
     def send_result(run: ExchangeRun) -> StoredSet:
         own, rest = own_elements.result(), remainder.result()
         check_planted_pairs(work, own, rest, d)
-        sets = [(records[:, :width] for records in own.chunks()), rest.chunks()]
-        return originate_union(run, sets, len(own) + len(rest))
+        return originate_union(run, with_uids(own, rest), len(own) + len(rest))
 
     with ExchangePool(link, work, progress, table) as pool:
         # Step 1: u' = H(y)^b, sorted; step 3 returns w = u'^{ac}, in order; step 4: w^d.
@@ -81,10 +90,12 @@ def run_completing(
         # Step 2: e, sorted; step 3 returns (e \ E')^c, sorted; step 4: raised to d.
         remainder = pool.start(MERGE, merge)
         # Step 4: the hashes of U = (w and the remainder)^d, sorted.
-        universe = pool.start(UNION, send_result).result()
+        records = pool.start(UNION, send_result).result()
+        universe = uid_facts(records)
         compare_union(link.channel(f"{table}.psu.union"), universe)
         # Our own places are those of w^d.
-        return own_view(work, universe, own_uids(own_elements.result(), width))
+        ranks = store_ranks(work, own_ranks(work, records), len(work.ids))
+        return view_with(work, universe, ranks)
 
 
 def send_sorted_and_keep_rows(run: ExchangeRun, before: Exponent, after: Exponent) -> StoredSet:
@@ -119,11 +130,30 @@ def _without_rows(chunks: Iterable[Elements], width: int, rows: TemporarySet) ->
         yield np.ascontiguousarray(records[:, :width])
 
 
-def own_uids(own: StoredSet, width: int) -> Iterator[Elements]:
-    """Yield the UIDs of our rows, each with its row."""
+def with_uids(own: StoredSet, rest: StoredSet) -> Iterator[Elements]:
+    """Yield the UIDs of the union, each with its row; those of the remainder have none of ours."""
     for records in own.chunks():
-        people = records[row_numbers(records) < ANCHOR_ROW]
-        yield np.hstack([uid_hashes(people[:, :width]), people[:, width:]])
+        yield np.hstack([uid_hashes(records[:, :-ROW_BYTES]), records[:, -ROW_BYTES:]])
+    for chunk in rest.chunks():
+        nobody = rank_bytes(np.full(len(chunk), NO_ROW))
+        yield np.hstack([uid_hashes(chunk), nobody])
+
+
+def uid_facts(records: StoredSet) -> SetFacts:
+    """Return the facts of the union, without the rows that are stored with it."""
+    tally = Tally()
+    for chunk in records.chunks():
+        tally.add(np.ascontiguousarray(chunk[:, :-ROW_BYTES]))
+    return tally.facts
+
+
+def own_ranks(work: UnionWork, records: StoredSet) -> Iterator[Elements]:
+    """Yield the row of each of our UIDs with its rank."""
+    start = first_rank(work, len(records))
+    for chunk in records.chunks():
+        ours = np.flatnonzero(row_numbers(chunk) < ANCHOR_ROW)
+        yield np.hstack([chunk[ours, -ROW_BYTES:], rank_bytes(start + ours)])
+        start += len(chunk)
 
 
 def check_planted_pairs(work: UnionWork, own: StoredSet, rest: StoredSet, d: Exponent) -> None:

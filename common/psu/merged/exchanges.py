@@ -6,12 +6,14 @@ that the completing party lacks return. The union is sent as hashes, in one dire
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from florist.common.core.errors import ProtocolViolation
 from florist.common.core.priority_pool import high_priority
 from florist.common.psu.exchanges import Exchange
+from florist.common.psu.ranks import ROW_BYTES
 from florist.common.psu.set_stream import (
     receive_count,
     require_shuffled,
@@ -19,13 +21,13 @@ from florist.common.psu.set_stream import (
     send_chunk,
     send_header,
 )
-from florist.common.psu.sorted_streams import difference_of, in_chunks
+from florist.common.psu.sorted_streams import AscendingCheck, difference_of, in_chunks
 from florist.common.psu.stored_sets import SetFacts, Tally
-from florist.common.psu.uid_hashes import UID_BYTES, uid_hashes
+from florist.common.psu.uid_hashes import UID_BYTES
 from florist.common.transport.messages import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from florist.common.groups.group import Exponent
     from florist.common.psu.exchanges import ExchangeRun
@@ -123,18 +125,26 @@ def originate_merge(
 
 
 @high_priority()
-def originate_union(run: ExchangeRun, sets: Sequence[Iterable[Elements]], count: int) -> StoredSet:
-    """Store and send the UIDs of all elements of these sets, `count` in total, sorted."""
-    out, work = run.out, run.work
-    with work.sorting(out.label, count, UID_BYTES) as sorter:
-        for elements in chain(*sets):
-            sorter.add(uid_hashes(elements))
+def originate_union(run: ExchangeRun, records: Iterable[Elements], count: int) -> StoredSet:
+    """Send the union, sorted, and store it with rows.
+
+    `records` are the `count` UIDs of the union, each with its row, or what stands for a row.
+    """
+    out, work, width, distinct = run.out, run.work, UID_BYTES + ROW_BYTES, AscendingCheck()
+    with work.sorting(out.label, count, width) as sorter:
+        for each in records:
+            sorter.add(each)
         send_header(run.channel, out, sorter.complete())
+        start = 0
         with work.storing(out) as writer:
-            for start, chunk in run.distinct(sorter, UID_BYTES):
-                writer.append(chunk)
-                send_chunk(run.channel, out, start, chunk)
-    return work.finish(out, writer.tally.facts, UID_BYTES)
+            for block in in_chunks(sorter.blocks(), rows_per_chunk(UID_BYTES)):
+                uids = np.ascontiguousarray(block[:, :UID_BYTES])
+                if not distinct.accepts(uids):
+                    raise ProtocolViolation(f"step {out.label}: elements of the union collide")
+                writer.append(block)
+                send_chunk(run.channel, out, start, uids)
+                start += len(block)
+    return work.finish(out, writer.tally.facts, width)
 
 
 @high_priority()

@@ -66,7 +66,7 @@ def run_merging(link: Link, work: UnionWork, progress: Progress, table: str = "t
         remainder = pool.start(MERGE, merge)
         # Step 4: the hashes of U = (w and the remainder)^d, sorted.
         universe = pool.start(UNION, receive_result).result()
-        compare_union(link.channel(f"{table}.psu.union"), universe)
+        compare_union(link.channel(f"{table}.psu.union"), universe.facts)
         # Step 5: our own places are those of v^c.
         uids = map(uid_hashes, own_elements.result().chunks())
         return own_view(work, universe, with_rows(uids, first_row(work.partitions.number)))
