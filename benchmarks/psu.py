@@ -206,9 +206,9 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         for role in ROLES
     ]
     first = summaries[0]
-    sizes = Sizes(first.sizes.own, first.sizes.peer)
-    shared = sizes.active + sizes.passive - (first.sizes.union - first.sizes.planted)
-    exponentiations = exponentiations_of(first.merging, sizes, shared)
+    padded = Sizes(first.sizes.own, first.sizes.peer)
+    shared = padded.active + padded.passive - (first.sizes.union - first.sizes.planted)
+    exponentiations = exponentiations_of(first.merging, padded, shared)
     everybody = active_ids + arguments.ids
     cpu = sum(usage.cpu_s for usage in usages)
     raw = bare_loop(arguments.group, first.engine, exponentiations, arguments.raw_limit)

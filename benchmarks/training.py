@@ -304,6 +304,7 @@ def align(config: PartyConfig, role: RoleName) -> None:
         table_fingerprint=fingerprint(ids),
         own_dummies=0,
         sizes=UnionSizes(size, size, size),
+        merging=None,
         union_sha256=hashlib.sha256().hexdigest(),
         seconds={},
         bytes_sent=0,

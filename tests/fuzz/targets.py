@@ -186,7 +186,7 @@ def _set(data: bytes) -> None:
 def _union(data: bytes) -> object:
     journal = Journal(MemoryStorage(), GROUP.width, _DIGEST)
     own = Side("active", CountingGroup(GROUP), [b"ann"], MemoryStorage())
-    return open_union(said(data.split(BREAK)), GROUP, journal, None, own)
+    return open_union(said(data.split(BREAK)), GROUP, journal, None, own, own.exchanges)
 
 
 def _branches(data: bytes) -> object:
@@ -412,6 +412,7 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
         table_fingerprint="00",
         own_dummies=0,
         sizes=UnionSizes(3, 3, 5),
+        merging="active",
         union_sha256=_DIGEST.hex(),
         seconds={"total": 1.5},
         bytes_sent=1,

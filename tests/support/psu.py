@@ -61,10 +61,10 @@ def run_pair(
     keys: tuple[Keys, Keys] | None = None,
     *,
     executors: tuple[Executor, Executor] | None = None,
-    planted: int = 0,
+    planted: int | PlantedPairs = 0,
     merging: RoleName | None = None,
 ) -> Pair:
-    """Run both roles to the end, with this many planted pairs.
+    """Run both roles to the end, with these planted pairs, or this many.
 
     `merging` is the party that merges, by the merged protocol; None runs Algorithm 1.
     """
@@ -72,7 +72,7 @@ def run_pair(
     active_keys, passive_keys = keys or (Keys.fresh(group), Keys.fresh(group))
     active_executor, passive_executor = executors or (LocalExecutor(group), LocalExecutor(group))
 
-    pairs = PlantedPairs(planted, secrets.token_bytes(32))
+    pairs = planted if isinstance(planted, PlantedPairs) else _fresh_pairs(planted)
 
     def active() -> Outcome:
         work = work_on(active_executor, active_ids, active_keys, len(passive_ids), pairs, merging)
@@ -94,6 +94,10 @@ def run_pair(
     active_link.close()
     passive_link.close()
     return pair
+
+
+def _fresh_pairs(count: int) -> PlantedPairs:
+    return PlantedPairs(count, secrets.token_bytes(32))
 
 
 def run_side(role: RoleName, link: Link, work: UnionWork) -> UnionView:

@@ -27,6 +27,7 @@ def summary(own: int, peer: int, shared: int, dummies: int = 0) -> AlignmentSumm
         table_fingerprint="00",
         own_dummies=dummies,
         sizes=UnionSizes(own, peer, own + peer - shared),
+        merging="active",
         union_sha256="00" * 32,
         seconds={},
         bytes_sent=0,

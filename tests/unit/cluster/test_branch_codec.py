@@ -130,7 +130,7 @@ def test_an_order_is_decoded_as_it_was_sent(tmp_path: Path) -> None:
         has_ids=False,
         keys=(1, 2**255, 3),
         planted_pairs=4,
-        planted_key=b"\xfd" * 32,
+        merging="passive",
         size=4,
         peer_size=5,
     )

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 NAMES: dict[RoleName, str] = {"active": ACTIVE, "passive": PASSIVE}
 PEER: dict[RoleName, RoleName] = {"active": "passive", "passive": "active"}
-UNION = UnionFacts("ab" * 32, 300, 400, 550, 150, 1.4, 40, 128, active_commitment="cd" * 32)
+UNION = UnionFacts(
+    "ab" * 32, 300, 400, 550, 150, 1.4, 40, 128, "active", active_commitment="cd" * 32
+)
 
 
 @dataclass

@@ -37,6 +37,7 @@ SUMMARY = AlignmentSummary(
     table_fingerprint="00",
     own_dummies=0,
     sizes=UnionSizes(3, 4, 5),
+    merging="active",
     union_sha256="ab",
     seconds={"union": 1.0},
     bytes_sent=1,
