@@ -14,12 +14,14 @@ from florist.api.config import as_config
 from florist.common.cluster.choose_runner import make_union_runner
 from florist.common.core.errors import ConfigurationError, FloristError
 from florist.common.core.release import RELEASE
+from florist.common.core.units import shown_bytes, shown_seconds
 from florist.common.data.feature_store import FeatureStore
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
 from florist.common.privacy.ledger import ledger_folder, open_ledger, shown, total_cost
-from florist.common.psu.limits import disk_needed
+from florist.common.psu.estimates import UnionCost, estimate_union, measure_speed
+from florist.common.psu.padded_set import most_padding
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, make_hello
@@ -121,6 +123,7 @@ class PartyChecks:
             "IDs": self._ids,
             "columns": self._columns,
             "engine": self._engine,
+            "alignment": self._alignment,
             "run directory": self._run_directory,
             "privacy ledger": self._ledger,
             "certificates": self._certificates,
@@ -190,12 +193,20 @@ class PartyChecks:
         ):
             return f"group {group.name}, engine {unions.engine}, executor {unions.name}"
 
+    def _alignment(self) -> str:
+        union, cost = self._config.agreement.union, self._cost
+        return (
+            f"protocol {union.protocol}; if the peer's tables are as large as ours and half of the "
+            f"people are shared: {shown_seconds(cost.seconds)} of computing on this machine, "
+            f"{shown_bytes(cost.traffic)} of traffic in both directions"
+        )
+
     def _run_directory(self) -> str:
         path = self._config.run_directory
         runs = RunDirectory(path)
         with runs.locked():
             StageState(runs, "align").refuse_complete()
-        free, needed = self._free_disk(path), self._disk_needed()
+        free, needed = self._free_disk(path), self._cost.disk
         disk = (
             f"{free / 1e9:.1f} GB free; alignment needs {needed / 1e9:.1f} GB if the peer's tables "
             "are as large as ours"
@@ -225,23 +236,19 @@ class PartyChecks:
             f"{'exact sizes were announced' if spent is None else shown(spent) + ' spent'}"
         )
 
-    def _disk_needed(self) -> int:
-        """Bytes for aligning all tables: the largest union plus the results of those before it."""
+    @cached_property
+    def _cost(self) -> UnionCost:
+        """The cost of aligning all tables."""
         config = self._config
-        with closing(make_group(config.agreement.group, config.compute.engine, 1)) as group:
-            width = group.width
-        settings, data = config.alignment, config.data
-        sizes = [
-            self._id_counts[table] + settings.dummies
-            for table in (data.train, data.test_table)
-            if table is not None
-        ]
-        limit, branches = settings.memory_bytes, config.agreement.branches
-        roles = (True, False) if config.agreement.union.protocol == "merged" else (None,)
-        return sum(
-            max(disk_needed(width, size, size, limit, merges, branches) for merges in roles)
-            for size in sizes
+        compute, data = config.compute, config.data
+        with closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group:
+            width, speed = group.width, measure_speed(group)
+        tables = [table for table in (data.train, data.test_table) if table is not None]
+        costs = (
+            estimate_union(config, self._id_counts[table] + most_padding(config), width, speed)
+            for table in tables
         )
+        return sum(costs, start=UnionCost(0.0, 0, 0))
 
     def _certificates(self) -> str:
         tls = self._config.network.tls

@@ -1,4 +1,4 @@
-"""Memory sizes in a configuration, such as 512MB."""
+"""Sizes and times: memory in a configuration, such as 512MB, and both in messages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,22 @@ def size_in_bytes(text: str) -> int:
     number, letter, is_binary = found.groups()
     base = 1024 if is_binary else 1000
     return int(float(number) * base ** {"M": 2, "G": 3}[letter])
+
+
+def shown_bytes(count: int) -> str:
+    """Return a number of bytes with a unit, such as `1.5 GB`."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def shown_seconds(seconds: float) -> str:
+    """Return a time with a unit, such as `3 min`."""
+    for unit, factor in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 2 else f"{seconds:.1f} s"
 
 
 def _check_size(text: str) -> str:

@@ -109,12 +109,17 @@ def disk_needed(
     # completing party has rows with its own, and the remainder. Temporarily: what arrives of both
     # sides' elements and is not processed yet.
     uid_record = UID_BYTES + ROW_BYTES
-    stored = width * own + width * peer if merges else record * own + 2 * width * peer
-    first_steps = width * (own + peer) + (
-        sorted_rows(width, peer) if merges else sorted_rows(record, own) + sorted_rows(width, peer)
-    )
-    return (result + stored + UID_BYTES * union) + max(
-        first_steps,
-        sorted_rows(width, own) if merges else sorted_rows(UID_BYTES, union),
-        sorted_rows(uid_record, own) + by_row,
+    arriving = width * (own + peer)
+    if merges:
+        stored = width * (own + peer) + UID_BYTES * union
+        return (result + stored) + max(
+            arriving + sorted_rows(width, peer),
+            arriving + sorted_rows(width, own),
+            sorted_rows(uid_record, own) + by_row,
+        )
+    stored = record * own + 2 * width * peer + uid_record * union
+    return (result + stored) + max(
+        arriving + ROW_BYTES * own + sorted_rows(record, own) + sorted_rows(width, peer),
+        sorted_rows(uid_record, union),
+        by_row,
     )

@@ -70,6 +70,15 @@ def exponentiations(merging: RoleName | None, sizes: Sizes, shared: int) -> int:
     return 4 * both + 2 * smaller - 2 * shared
 
 
+def own_exponentiations(merging: RoleName | None, role: RoleName, sizes: Sizes, shared: int) -> int:
+    """Return how many of them one party computes."""
+    if merging is not None:  # half of all, whoever merges
+        return exponentiations(merging, sizes, shared) // 2
+    both = sizes.active + sizes.passive
+    own = sizes.active if role == "active" else sizes.passive
+    return 2 * both + own + (both - shared)
+
+
 def traffic(merging: RoleName | None, sizes: Sizes, shared: int, width: int) -> int:
     """Return how many bytes both parties send, without framing; elements have `width` bytes."""
     both = sizes.active + sizes.passive

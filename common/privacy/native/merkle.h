@@ -10,7 +10,7 @@
 #define SALT_BYTES 16
 
 /* Writes SHA-256(0x00 || salt || ID) of each of `count` IDs to `out`. ID i is
- * data[offsets[i]..offsets[i + 1]], and its salt is salts[16 i..16 i + 16]. */
+ * data[offsets[i]..offsets[i + 1]], and its salt is salts[16 i..16 i + 16]; `out` overlaps neither. */
 void florist_leaf_hashes(uint8_t *out, const uint8_t *data, const int64_t *offsets, size_t count,
                          const uint8_t *salts, sha256_compressor *compress);
 

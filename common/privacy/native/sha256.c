@@ -49,8 +49,8 @@ static void compress_block(uint32_t state[8], const uint8_t *block)
     state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
-void florist_sha256_compress(uint32_t state[8], const uint8_t *blocks, size_t count)
+void florist_sha256_compress(uint32_t (*states)[8], const uint8_t *blocks, size_t count)
 {
-    for (; count > 0; count--, blocks += SHA256_BLOCK)
-        compress_block(state, blocks);
+    for (size_t i = 0; i < count; i++)
+        compress_block(states[i], blocks + SHA256_BLOCK * i);
 }

@@ -9,17 +9,22 @@
 #define SHA256_BLOCK 64
 #define SHA256_BYTES 32
 
-/* Mixes `count` blocks of 64 bytes into the state. */
-typedef void sha256_compressor(uint32_t state[8], const uint8_t *blocks, size_t count);
+/* Mixes one block of 64 bytes into each of `count` states, those of different messages: a CPU can
+ * work on several at a time. */
+typedef void sha256_compressor(uint32_t (*states)[8], const uint8_t *blocks, size_t count);
 
 /* In portable C. */
-void florist_sha256_compress(uint32_t state[8], const uint8_t *blocks, size_t count);
+void florist_sha256_compress(uint32_t (*states)[8], const uint8_t *blocks, size_t count);
 
 /* 1 if this build and this CPU have the SHA instructions of x86, else 0. */
 int florist_sha_ni_available(void);
 
 /* With those instructions; aborts if this build does not have them. */
-void florist_sha256_compress_ni(uint32_t state[8], const uint8_t *blocks, size_t count);
+void florist_sha256_compress_ni(uint32_t (*states)[8], const uint8_t *blocks, size_t count);
+
+static const uint32_t SHA256_INITIAL[8] = {
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
+};
 
 static const uint32_t SHA256_ROUND[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -32,6 +37,18 @@ static const uint32_t SHA256_ROUND[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
+/* Writes the digest that the state after the last block stands for. */
+static inline void sha256_write(uint8_t digest[SHA256_BYTES], const uint32_t state[8])
+{
+    for (int i = 0; i < 8; i++) {
+        const uint32_t word = state[i];
+        digest[4 * i] = (uint8_t)(word >> 24);
+        digest[4 * i + 1] = (uint8_t)(word >> 16);
+        digest[4 * i + 2] = (uint8_t)(word >> 8);
+        digest[4 * i + 3] = (uint8_t)word;
+    }
+}
+
 /* A message that is hashed part by part. */
 typedef struct {
     sha256_compressor *compress;
@@ -42,10 +59,7 @@ typedef struct {
 
 static inline void sha256_start(sha256 *hash, sha256_compressor *compress)
 {
-    static const uint32_t initial[8] = {
-        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
-    };
-    memcpy(hash->state, initial, sizeof initial);
+    memcpy(hash->state, SHA256_INITIAL, sizeof SHA256_INITIAL);
     hash->compress = compress;
     hash->length = 0;
 }
@@ -58,7 +72,7 @@ static inline void sha256_update(sha256 *hash, const uint8_t *bytes, size_t coun
         memcpy(hash->block + used, bytes, taken);
         hash->length += taken, bytes += taken, count -= taken;
         if (used + taken == SHA256_BLOCK)
-            hash->compress(hash->state, hash->block, 1);
+            hash->compress(&hash->state, hash->block, 1);
     }
 }
 
@@ -68,15 +82,14 @@ static inline void sha256_finish(sha256 *hash, uint8_t digest[SHA256_BYTES])
     hash->block[used++] = 0x80;
     if (used > 56) {
         memset(hash->block + used, 0, SHA256_BLOCK - used);
-        hash->compress(hash->state, hash->block, 1);
+        hash->compress(&hash->state, hash->block, 1);
         used = 0;
     }
     memset(hash->block + used, 0, 56 - used);
     for (int i = 0; i < 8; i++)
         hash->block[63 - i] = (uint8_t)(hash->length << 3 >> 8 * i);
-    hash->compress(hash->state, hash->block, 1);
-    for (int i = 0; i < SHA256_BYTES; i++)
-        digest[i] = (uint8_t)(hash->state[i / 4] >> (24 - 8 * (i % 4)));
+    hash->compress(&hash->state, hash->block, 1);
+    sha256_write(digest, hash->state);
 }
 
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import pytest
 from florist.api.preflight import PartyChecks, preflight
 from florist.cli.init import Names, write_first_files
 from florist.common.privacy.ledger import open_ledger
-from florist.common.psu.limits import disk_needed
+from florist.common.psu.estimates import estimate_union
+from florist.common.psu.padded_set import most_padding
 from florist.common.settings.loader import load_config
 from florist.common.storage.id_column import IdColumn
 from florist.experiments.sample_data import IdSample
@@ -50,9 +52,23 @@ def test_needed_disk_space_is_reported(folder: Path) -> None:
     assert "alignment needs" in check.message
 
 
+@pytest.mark.parametrize(
+    ("protocol", "traffic"), [("merged", "424.0 kB"), ("algorithm-1", "746.2 kB")]
+)
+def test_the_cost_of_the_alignment_is_estimated(folder: Path, protocol: str, traffic: str) -> None:
+    """With 2,000 IDs per party, and up to 120 of padding."""
+    config = folder / "active.yml"
+    config.write_text(config.read_text().replace("protocol: merged", f"protocol: {protocol}"))
+    check = named(preflight(config), "alignment")
+    assert check.passed
+    assert f"protocol {protocol}" in check.message
+    assert re.search(r": [0-9.]+ s of computing", check.message)
+    assert f"{traffic} of traffic" in check.message
+
+
 def test_too_little_disk_space_fails(folder: Path) -> None:
-    needed = disk_needed(32, 2000, 2000, 2 * 10**9)
     config = load_config(folder / "active.yml")
+    needed = estimate_union(config, 2000 + most_padding(config), 32, speed=1.0).disk
     check = named(PartyChecks(config, free_disk=lambda _: needed - 1).run(), "run directory")
     assert not check.passed
     assert "free some space" in check.message

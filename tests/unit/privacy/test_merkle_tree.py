@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,6 +87,47 @@ def test_every_length_of_two_blocks(native: MerkleKernels, *, accelerated: bool)
     for size in range(len(message)):
         native.sha256(message[:size], out, accelerated)
         assert out == sha256(message[:size]).digest()
+
+
+def assert_leaves_as_hashlib(hasher: KernelHasher, ids: list[bytes]) -> None:
+    column = IdColumn.from_bytes(ids)
+    salts = np.frombuffer(os.urandom(16 * len(ids)), dtype=np.uint8)
+    assert hasher.leaves(column, salts).tobytes() == PythonHasher().leaves(column, salts).tobytes()
+
+
+def test_leaves_of_every_length_in_batches_of_every_size(
+    native: MerkleKernels, *, accelerated: bool
+) -> None:
+    hasher = KernelHasher(native, accelerated=accelerated)
+    for size in range(131):
+        for count in range(10):
+            assert_leaves_as_hashlib(hasher, [os.urandom(size) for _ in range(count)])
+
+
+# The last ID whose leaf is one block, the first of two, the last of two, and the first of three.
+@pytest.mark.parametrize(("short", "long"), [(20, 60), (38, 39), (0, 102), (38, 103)])
+def test_every_order_of_short_and_long_leaves(
+    native: MerkleKernels, *, accelerated: bool, short: int, long: int
+) -> None:
+    hasher = KernelHasher(native, accelerated=accelerated)
+    for count in range(10):
+        for sizes in product((short, long), repeat=count):
+            assert_leaves_as_hashlib(hasher, [os.urandom(size) for size in sizes])
+
+
+def test_many_leaves_of_mixed_lengths(native: MerkleKernels, *, accelerated: bool) -> None:
+    sizes = np.random.default_rng(0).integers(0, 131, 1001)
+    hasher = KernelHasher(native, accelerated=accelerated)
+    assert_leaves_as_hashlib(hasher, [os.urandom(size) for size in sizes])
+
+
+@pytest.mark.parametrize("count", [*range(20), 1001])
+def test_nodes_in_batches_of_every_size(
+    native: MerkleKernels, *, accelerated: bool, count: int
+) -> None:
+    children = np.frombuffer(os.urandom(64 * count), dtype=np.uint8).reshape(-1, 32)
+    hasher = KernelHasher(native, accelerated=accelerated)
+    assert hasher.nodes(children).tobytes() == PythonHasher().nodes(children).tobytes()
 
 
 @given(ids=st.lists(st.binary(max_size=150), max_size=20), skipped=st.integers(0, 3))
