@@ -47,6 +47,14 @@ def describe_run(run: RunResult, out: Console) -> None:
         describe_evaluation(run.evaluation, runs.evaluation, out)
 
 
+def protocol_text(summary: AlignmentSummary) -> str:
+    """Return the protocol of the union, and who merged the sets."""
+    if summary.merging is None:
+        return "algorithm-1"
+    party = summary.party if summary.merging == summary.role else summary.peer
+    return f"merged; {party} merged the sets"
+
+
 def describe_alignment(summary: AlignmentSummary, out: Console) -> None:
     """Print what this party learned from the alignment, and what it did not."""
     table = Table(title=f"Alignment of {summary.party} ({summary.role}) with {summary.peer}")
@@ -62,6 +70,7 @@ def describe_alignment(summary: AlignmentSummary, out: Console) -> None:
         ("estimated number of people in both sets", shared),
         ("privacy of the sizes", privacy_text(summary.privacy)),
         ("SHA-256 of the union", summary.union_sha256[:16] + "…"),
+        ("protocol", protocol_text(summary)),
         ("group, engine", f"{summary.agreement['group']}, {summary.engine}"),
         ("seconds", ", ".join(f"{part} {s:g}" for part, s in summary.seconds.items())),
         (

@@ -7,10 +7,11 @@ it: it can only be compared. docs/concepts/merged-union.md has the probability o
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from florist.common.privacy.merkle_tree import SALT_BYTES, TreeHasher, best_hasher
 from florist.common.storage.id_column import IdColumn
@@ -27,12 +28,18 @@ _SALT = hashlib.sha256(b"florist/uid/1").digest()[:SALT_BYTES]
 
 def uid_hashes(elements: Elements, hasher: TreeHasher | None = None) -> Elements:
     """Return the UID of each element: the first half of SHA-256(0x00 || salt || element)."""
-    count, width = elements.shape
     rows = np.ascontiguousarray(elements).reshape(-1)
-    column = IdColumn(rows, np.arange(count + 1, dtype=np.int64) * width)
-    salts = np.frombuffer(_SALT * count, dtype=np.uint8)
-    hashes = (hasher or _hasher()).leaves(column, salts)
+    offsets, salts = _offsets_and_salts(*elements.shape)
+    hashes = (hasher or _hasher()).leaves(IdColumn(rows, offsets), salts)
     return np.ascontiguousarray(hashes[:, :UID_BYTES])
+
+
+@lru_cache(maxsize=4)  # chunks have few sizes
+def _offsets_and_salts(
+    count: int, width: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    return offsets, np.frombuffer(_SALT * count, dtype=np.uint8)
 
 
 @cache

@@ -83,10 +83,10 @@ def run_completing(
         return originate_union(run, with_uids(own, rest), len(own) + len(rest))
 
     with ExchangePool(link, work, progress, table) as pool:
-        # Step 1: u' = H(y)^b, sorted; step 3 returns w = u'^{ac}, in order; step 4: w^d.
-        own_elements = pool.start(COMPLETING_SET, send_own)
         # Step 1: the peer's u = H(x)^a; step 2: e = u^b is kept, v = e^d returned, in order.
         peer_elements = pool.start(MERGING_SET, answer_peer)
+        # Step 1: u' = H(y)^b, sorted; step 3 returns w = u'^{ac}, in order; step 4: w^d.
+        own_elements = pool.start(COMPLETING_SET, send_own)
         # Step 2: e, sorted; step 3 returns (e \ E')^c, sorted; step 4: raised to d.
         remainder = pool.start(MERGE, merge)
         # Step 4: the hashes of U = (w and the remainder)^d, sorted.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from florist.cli.show import membership_statement
+from florist.cli.show import membership_statement, protocol_text
 from florist.common.session.alignment_result import FORMAT, AlignmentSummary
 from florist.common.session.union_sizes import UnionSizes
+
+if TYPE_CHECKING:
+    from florist.common.core.roles import RoleName
 
 UNKNOWN = "bank does not know which of its people telco also has"
 
@@ -50,6 +54,18 @@ def test_an_extreme_overlap_is_stated(sizes: AlignmentSummary, says: str) -> Non
     assert says in statement
     assert UNKNOWN not in statement
     assert "cannot hide who is shared" in statement
+
+
+@pytest.mark.parametrize(
+    ("merging", "says"),
+    [
+        (None, "algorithm-1"),
+        ("active", "merged; bank merged the sets"),
+        ("passive", "merged; telco merged the sets"),
+    ],
+)
+def test_the_protocol_and_who_merged_are_stated(merging: RoleName | None, says: str) -> None:
+    assert protocol_text(replace(summary(10, 12, 1), merging=merging)) == says
 
 
 @pytest.mark.parametrize("sizes", [summary(10, 12, 1), summary(10, 12, 9), summary(13, 12, 9, 3)])
