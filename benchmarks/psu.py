@@ -7,6 +7,7 @@
     python benchmarks/psu.py --ids 131072 --executor ray --workers 2 --branches 2
     python benchmarks/psu.py --ids 131072 --compare-counts 3
     python benchmarks/psu.py --ids 1048576 --union merged --both
+    python -m benchmarks.psu --ids 1048576 --link 100mbit --delay 0.02
 
 `cpu_s` is the CPU time of both parties from start to exit, everything included: starting Python,
 reading, hashing, validating, sorting, TLS. `raw_s` is the time of the same number of
@@ -20,6 +21,10 @@ branches, sampled shortly before they end. With `--branches` the branches align,
 
 With `--both` it aligns by the other protocol too, in the same run, and reports the ratios to it.
 `bytes_per_id` counts what both parties send, and the IDs of both.
+
+With `--link` (as root) each party is in a network namespace of its own, connected by a link of this
+rate with `--delay` seconds in each direction; it runs on the same cores. `transfer_s` is the time
+that the bytes of the busier direction take at that rate: no alignment can be faster.
 
 With `--compare-counts N` it also aligns N times with private counts and planted pairs and N times
 without either, in alternation, and reports the ratio of the CPU times, in total and in pairs.
@@ -56,11 +61,18 @@ from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import IdSample
 
+if __name__ == "__main__" and __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # for the lab of the fault tests
+
+from tests.faults.lab import ADDRESSES, Lab, Quality
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from florist.common.core.roles import RoleName
+
 NAMES = Names(active="bank", passive="telco")
-ROLES = ("active", "passive")
+ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 TIME_LIMIT = 24 * 3600
 #: Seconds between samples of a party's CPU time.
 SAMPLE_INTERVAL = 0.1
@@ -121,6 +133,10 @@ class Result:
     #: for each party; with --both.
     over_algorithm_1: float | None = None
     over_algorithm_1_of: dict[str, float] | None = None
+    #: With --link: its rate, delay in seconds, and the time for the bytes of the busier direction.
+    link: str | None = None
+    delay_s: float = 0.0
+    transfer_s: float | None = None
 
 
 def main() -> None:
@@ -173,18 +189,31 @@ def parse() -> argparse.Namespace:
         metavar="N",
         help="compare N alignments with private counts and planted pairs with N without",
     )
+    parser.add_argument("--link", metavar="RATE", help="rate of the link, such as 100mbit")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds in each direction")
     parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     return parser.parse_args()
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> Result:
     """Run one alignment, then the bare loop."""
+    if arguments.link is None:
+        return measure_on(None, folder, arguments)
+    with Lab() as lab:
+        lab.set_rate(arguments.link)
+        lab.set_quality(Quality(delay=arguments.delay))
+        return measure_on(lab, folder, arguments)
+
+
+def measure_on(lab: Lab | None, folder: Path, arguments: argparse.Namespace) -> Result:
+    """Measure on this host, or on those of a lab."""
     start = run([*party("active", folder), "--help"])
+    host = "127.0.0.1" if lab is None else ADDRESSES["active"]
     active_ids = arguments.unequal or arguments.ids
     sizes = IdSample(active_ids, arguments.ids, min(active_ids, arguments.ids) // 2)
     # In another process, because this one must stay small: see `run`.
     writer = multiprocessing.get_context("spawn").Process(
-        target=write_first_files, args=(folder, NAMES, f"127.0.0.1:{free_port()}", sizes)
+        target=write_first_files, args=(folder, NAMES, f"{host}:{free_port()}", sizes)
     )
     writer.start()
     writer.join()
@@ -200,7 +229,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         text = text.replace("branches: 1", f"branches: {arguments.branches}")
         text = text.replace("ray_workers: 0", f"ray_workers: {arguments.workers}")
         path.write_text(text.replace("threads: 0", f"threads: {arguments.threads}"))
-    usages, wall = align(folder)
+    usages, wall = align(folder, lab)
     summaries = [
         RunDirectory(load_config(folder / f"{role}.yml").run_directory).load_alignment().summary
         for role in ROLES
@@ -249,7 +278,17 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
             for role, usage in zip(ROLES, usages, strict=True)
         },
         private_counts=compare_counts(folder, arguments.compare_counts),
+        link=arguments.link,
+        delay_s=arguments.delay,
+        transfer_s=None
+        if arguments.link is None
+        else round(max(s.bytes_sent for s in summaries) / bytes_per_second(arguments.link), 2),
     )
+
+
+def bytes_per_second(rate: str) -> float:
+    """Convert a rate such as 100mbit."""
+    return float(rate.removesuffix("mbit")) * 1e6 / 8
 
 
 def compared(result: Result, arguments: argparse.Namespace) -> Result:
@@ -269,10 +308,10 @@ def compared(result: Result, arguments: argparse.Namespace) -> Result:
     )
 
 
-def align(folder: Path) -> tuple[list[Usage], float]:
+def align(folder: Path, lab: Lab | None = None) -> tuple[list[Usage], float]:
     """Run both parties; return their resources and the wall time."""
     started = time.monotonic()
-    usages = run_both([party(role, folder) for role in ROLES])
+    usages = run_both([party(role, folder, lab) for role in ROLES])
     wall = time.monotonic() - started
     if any(usage.exit_code for usage in usages):
         sys.exit(f"a party failed: {usages}")
@@ -302,9 +341,10 @@ def compare_counts(folder: Path, rounds: int) -> dict[str, float | list[float]]:
     return {"ratio": round(sum(cpu["private"]) / sum(cpu["exact"]), 4), "of_each_pair": pairs}
 
 
-def party(role: str, folder: Path) -> list[str]:
+def party(role: RoleName, folder: Path, lab: Lab | None = None) -> list[str]:
     """Return the command of a party."""
-    command = [sys.executable, "-m", "florist.cli.party", "--role", role]
+    command = [] if lab is None else ["ip", "netns", "exec", lab.namespaces[role]]
+    command += [sys.executable, "-m", "florist.cli.party", "--role", role]
     command += ["--stage", "align", "--log-format", "text"]
     return [*command, "--config", str(folder / f"{role}.yml")]
 

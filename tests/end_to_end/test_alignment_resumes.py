@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SIZES = SlowIds(active=100, passive=100, shared=40)
 
-FIRST_ROUNDS = ("steps 3-4", "steps 5-6")
-
 
 def skipped(party: Party) -> set[str]:
     """Return the exchanges that it skipped."""
@@ -49,16 +47,22 @@ def charged(workspace: Workspace, role: RoleName) -> int:
 
 @pytest.mark.parametrize("victim", ["active", "passive"])
 @pytest.mark.parametrize(
-    "moment",
+    ("protocol", "moment"),
     [
-        "steps 7-10.* of |steps 5-6.*done",
-        pytest.param("hashing our IDs.*done", marks=pytest.mark.slow),
-        pytest.param("steps 3-4.*done", marks=pytest.mark.slow),
+        ("merged", "steps 2-3.* of |steps 1 and 3.*done"),
+        pytest.param("merged", "hashing our IDs.*done", marks=pytest.mark.slow),
+        pytest.param("merged", "steps 1-2.*done", marks=pytest.mark.slow),
+        pytest.param("algorithm-1", "steps 7-10.* of |steps 5-6.*done", marks=pytest.mark.slow),
+        pytest.param("algorithm-1", "steps 3-4.*done", marks=pytest.mark.slow),
     ],
 )
-def test_killed_and_started_again(tmp_path: Path, victim: RoleName, moment: str) -> None:
+def test_killed_and_started_again(
+    tmp_path: Path, victim: RoleName, protocol: str, moment: str
+) -> None:
     """The other party waits and returns the key of the secrets, and both resume under them."""
     workspace = Workspace.create(tmp_path / "pair", SIZES).patient()
+    for role in ROLES:
+        workspace.change(role, "protocol: merged", f"protocol: {protocol}")
     with workspace.start(other(victim)) as left:
         with workspace.start(victim) as killed:
             killed.wait_for(moment)
@@ -76,7 +80,7 @@ def test_both_killed_start_over(tmp_path: Path) -> None:
     """Nobody has the keys of the secrets any more."""
     workspace = Workspace.create(tmp_path / "pair", SIZES)
     with workspace.start("active") as active, workspace.start("passive") as passive:
-        active.wait_for("steps 3-4.*done")
+        active.wait_for("steps 1-2.*done")
         for party in (active, passive):
             party.signal(signal.SIGKILL)
     for role in ROLES:

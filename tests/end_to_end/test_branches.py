@@ -169,22 +169,16 @@ def test_a_union_resumes_after_a_lost_branch(make_pair: Callable[..., Pair]) -> 
     first, _, _, last = cluster.orders  # two branches, two attempts
     assert (first.resumes, first.done) == (False, frozenset())
     assert last.resumes
-    assert Step.SECOND_ROUND in last.done
+    assert Step.UNION in last.done
     assert first.token == last.token
     assert first.attempt != last.attempt
 
 
-#: The steps in which a party sends its own elements, shuffled and in row order, and those in which
-#: the peer sends them back.
+#: The steps in which a party sends its own elements, and those in which the peer sends them back,
+#: if the passive party merges.
 OWN_STEPS: dict[RoleName, dict[Step, Step]] = {
-    "active": {
-        Step.ACTIVE_FIRST_ROUND: Step.ACTIVE_FIRST_ROUND_BACK,
-        Step.ACTIVE_HASHING: Step.ACTIVE_HASHING_BACK,
-    },
-    "passive": {
-        Step.PASSIVE_FIRST_ROUND: Step.PASSIVE_FIRST_ROUND_BACK,
-        Step.PASSIVE_HASHING: Step.PASSIVE_HASHING_BACK,
-    },
+    "active": {Step.COMPLETING_SET: Step.COMPLETING_SET_BACK},
+    "passive": {Step.MERGING_SET: Step.MERGING_SET_BACK},
 }
 
 
@@ -260,15 +254,18 @@ def test_dummies_stay_the_same_after_a_lost_branch(
     assert (start.token, last.resumes, last.has_ids) == (last.token, True, False)
     people = sample.active if role == "active" else sample.passive
     assert 130 + 40 <= start.size - people <= 130 + 3 * 40
+    assert start.merging == "passive"
+    # The completing party adds the anchors of planted pairs.
+    anchors = start.planted_pairs if role == "active" else 0
     for step in OWN_STEPS[role]:
-        assert len(set(before[step])) == start.size
+        assert len(set(before[step])) == start.size + anchors
         assert wire.sent(step) == before[step]
 
 
 def has_union(cluster: ThreadCluster) -> bool:
-    """Return whether all branches have finished the second round."""
+    """Return whether all branches have stored the union."""
     return all(
-        Step.SECOND_ROUND in each.branch.recall(order.record).finished
+        Step.UNION in each.branch.recall(order.record).finished
         for each, order in zip(cluster.branches(), cluster.orders, strict=True)
     )
 

@@ -41,7 +41,7 @@ def test_the_union_is_correct_after_a_lost_worker(tmp_path: Path) -> None:
     with workspace.start("active") as active:
         active.wait_for("all workers of the Ray cluster are up", UP)
         with workspace.start("passive") as passive:
-            active.wait_for("steps 3-4.*started", UP)
+            active.wait_for("steps 1-2.*started", UP)
             with frozen_worker(active.process.pid):  # so that it has jobs when it is killed
                 time.sleep(1)
             assert (active.finish(UP), passive.finish(UP)) == (0, 0)
@@ -83,7 +83,7 @@ def branched_pair(directory: Path, sample: Sample) -> Workspace:
 def test_a_union_resumes_after_a_lost_branch(tmp_path: Path) -> None:
     workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
     with workspace.start("active") as active, workspace.start("passive") as passive:
-        active.wait_for("steps 3-4.*done", UP)
+        active.wait_for("steps 1-2.*done", UP)
         kill_a_worker(active.process.pid, "ray::Branch")
         assert (active.finish(2 * UP), passive.finish(2 * UP)) == (0, 0)
     workspace.assert_aligned()
@@ -98,7 +98,7 @@ def test_a_killed_head_resumes_from_what_its_branches_stored(tmp_path: Path) -> 
     workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
     with workspace.start("passive") as passive:
         with workspace.start("active") as killed:
-            killed.wait_for("steps 3-4.*done", UP)
+            killed.wait_for("steps 1-2.*done", UP)
             cluster = psutil.Process(killed.process.pid).children(recursive=True)
             branches = [each for each in cluster if each.name().startswith("ray::Branch")]
             killed.signal(signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_a_killed_head_resumes_from_what_its_branches_stored(tmp_path: Path) -> 
 def test_branches_of_a_stopped_party_end_with_it(tmp_path: Path) -> None:
     workspace = branched_pair(tmp_path / "pair", IdSample(400_000, 400_000, 200_000))
     with workspace.start("active") as active, workspace.start("passive") as passive:
-        active.wait_for("steps 3-4.*started", UP)
+        active.wait_for("steps 1-2.*started", UP)
         cluster = psutil.Process(active.process.pid).children(recursive=True)
         active.signal(signal.SIGTERM)
         assert active.finish(60) == 130

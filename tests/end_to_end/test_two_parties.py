@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -52,6 +53,38 @@ def test_the_groups_of_the_paper(tmp_path: Path, group: str) -> None:
     workspace.assert_aligned()
 
 
+@pytest.mark.parametrize(
+    ("protocol", "sample", "merging"),
+    [
+        ("merged", IdSample(900, 300, 150), "passive"),
+        ("merged", IdSample(300, 900, 150), "active"),
+        ("algorithm-1", IdSample(300, 900, 150), None),
+    ],
+)
+def test_the_smaller_set_is_merged_and_both_record_it(
+    tmp_path: Path, protocol: str, sample: IdSample, merging: RoleName | None
+) -> None:
+    workspace = Workspace.create(tmp_path / "pair", sample)
+    for role in ROLES:
+        workspace.change(role, "protocol: merged", f"protocol: {protocol}")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (0, 0)
+    workspace.assert_aligned()
+    for role in ROLES:
+        summary = workspace.alignment(role).summary
+        assert summary.agreement["union"]["protocol"] == protocol
+        assert summary.merging == merging
+
+
+def test_a_peer_with_the_other_protocol_is_rejected(workspace: Workspace) -> None:
+    workspace.change("passive", "protocol: merged", "protocol: algorithm-1")
+    with workspace.start("active") as active, workspace.start("passive") as passive:
+        assert (active.finish(), passive.finish()) == (2, 2)
+    differs = r"agreement\.union\.protocol: .?merged.? here, .?algorithm-1.? at the peer"
+    assert re.search(differs, active.output)
+    assert workspace.is_clean("active")
+
+
 def test_dummies_hide_the_size_of_a_set(workspace: Workspace) -> None:
     workspace.change("passive", "dummies: 0", "dummies: 37")
     with workspace.start("active") as active, workspace.start("passive") as passive:
@@ -72,21 +105,21 @@ def test_different_agreements_stop_both_parties_before_any_data_is_sent(
     for party in (active, passive):
         assert "id_normalisation: " in party.output
         assert "group: " in party.output
-        assert "first round" not in party.output
+        assert "merging party" not in party.output
     assert workspace.is_clean("active")
     assert workspace.is_clean("passive")
 
 
 MOMENTS = [
     "agreements are identical",
-    "steps 3-4.*started",
-    "steps 3-4.*done",
+    "steps 1-2.*started",
+    "steps 1-2.*done",
     *(
         pytest.param(moment, marks=pytest.mark.slow)
         for moment in (
             "hashing our IDs.*done",
-            "step 12.*started",
-            "steps 5-6.*done",
+            "step 4.*started",
+            "steps 1 and 3.*done",
         )
     ),
 ]
@@ -111,7 +144,7 @@ def test_a_killed_peer_is_reported(tmp_path: Path, victim: RoleName, moment: str
 def test_a_frozen_peer_is_reported(tmp_path: Path, victim: RoleName) -> None:
     workspace = Workspace.create(tmp_path / "pair", LONGER)
     with workspace.start(victim) as frozen, workspace.start(other(victim)) as left:
-        frozen.wait_for("steps 3-4.*started")
+        frozen.wait_for("steps 1-2.*started")
         frozen.signal(signal.SIGSTOP)
         assert left.finish(REPORT_LIMIT) == 3
     assert workspace.is_clean(other(victim))
@@ -124,7 +157,7 @@ def test_stopping_one_party_stops_both(
 ) -> None:
     workspace = Workspace.create(tmp_path / "pair", LONGER)
     with workspace.start(stopped) as one, workspace.start(other(stopped)) as two:
-        one.wait_for("steps 3-4.*started")
+        one.wait_for("steps 1-2.*started")
         one.signal(number)
         assert one.finish(30) == 130
         assert two.finish(REPORT_LIMIT) == 5
