@@ -16,6 +16,7 @@ from florist.common.core.errors import ConfigurationError, FloristError, PeerLos
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.hashed_ids import DummyIds
+from florist.common.psu.journal import set_name
 from florist.common.psu.keys import CountDraws, Keys, OwnSecrets
 from florist.common.psu.sealed_keys import (
     SecretsInMemory,
@@ -24,7 +25,10 @@ from florist.common.psu.sealed_keys import (
     seal,
     unseal,
 )
+from florist.common.psu.union_protocol import EXCHANGES
+from florist.common.storage.element_sets import sorted_set
 from florist.common.storage.files import FolderStorage
+from florist.common.storage.id_column import IdColumn
 from florist.common.transport.messages import (
     SetChunk,
     SetHeader,
@@ -36,7 +40,7 @@ from florist.common.transport.messages import (
 from florist.common.transport.recording import Direction, RecordingLink
 from tests.support.ideal_union import is_ideal
 from tests.support.tampering import TamperingLink
-from tests.support.unions import EXCHANGES, CountingGroup, Side, attempt_both
+from tests.support.unions import CountingGroup, Side, attempt_both
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -53,17 +57,68 @@ ROWS = 8
 ACTIVE = [f"a{i}".encode() for i in range(20)] + [b"bob", b"eve"]
 PASSIVE = [f"p{i}".encode() for i in range(30)] + [b"bob", b"eve"]
 UNION = len({*ACTIVE, *PASSIVE})
-#: Exponentiations of each exchange, summed over both parties.
-COST = {
-    Step.ACTIVE_FIRST_ROUND: 2 * len(ACTIVE),
-    Step.PASSIVE_FIRST_ROUND: 2 * len(PASSIVE),
-    Step.SECOND_ROUND: 2 * UNION,
-    Step.ACTIVE_HASHING: 3 * len(ACTIVE),
-    Step.PASSIVE_HASHING: 3 * len(PASSIVE),
-}
+SHARED = len(ACTIVE) + len(PASSIVE) - UNION
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
+#: Who merges, by the merged protocol; None is Algorithm 1.
+PROTOCOLS: tuple[RoleName | None, ...] = (None, *ROLES)
+by_every_protocol = pytest.mark.parametrize("merging", PROTOCOLS)
+
 FROM_ACTIVE = {3, 6, 8, 11, 112}
+FROM_MERGING = {Step.ANCHORS, Step.MERGING_SET, Step.COMPLETING_SET_BACK, Step.REMAINDER}
 FIRST_ROUNDS = (Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND)
+#: The exchanges of the merged protocol that others need, and that need no other.
+BOTH_SETS = (Step.MERGING_SET, Step.COMPLETING_SET)
+
+
+def steps_of(merging: RoleName | None) -> list[Step]:
+    """Return the steps of a protocol, apart from the anchors."""
+    exchanges = EXCHANGES["algorithm-1" if merging is None else "merged"]
+    return [step for each in exchanges for step in (each.out, each.back) if step is not None]
+
+
+def exchanges_of(merging: RoleName | None) -> set[Step]:
+    """Return the first steps of all exchanges of a protocol."""
+    return {each.out for each in EXCHANGES["algorithm-1" if merging is None else "merged"]}
+
+
+def sender(step: Step, merging: RoleName | None) -> RoleName:
+    """Return the party that sends a step."""
+    if merging is None:
+        return "active" if step in FROM_ACTIVE else "passive"
+    return merging if step in FROM_MERGING else other(merging)
+
+
+def other(role: RoleName) -> RoleName:
+    return "passive" if role == "active" else "active"
+
+
+def last_exchange(merging: RoleName | None) -> tuple[Step, tuple[Step, ...]]:
+    """Return the first step of the last exchange, and the exchanges that it needs."""
+    if merging is None:
+        return Step.SECOND_ROUND, FIRST_ROUNDS
+    return Step.UNION, (*BOTH_SETS, Step.MERGE)
+
+
+def cost(merging: RoleName | None, planted: int = 0) -> dict[Step, int]:
+    """Return the exponentiations of each exchange, summed over both parties."""
+    if merging is None:
+        assert not planted
+        return {
+            Step.ACTIVE_FIRST_ROUND: 2 * len(ACTIVE),
+            Step.PASSIVE_FIRST_ROUND: 2 * len(PASSIVE),
+            Step.SECOND_ROUND: 2 * UNION,
+            Step.ACTIVE_HASHING: 3 * len(ACTIVE),
+            Step.PASSIVE_HASHING: 3 * len(PASSIVE),
+        }
+    own, peer = len(ACTIVE), len(PASSIVE)
+    if merging == "passive":
+        own, peer = peer, own
+    return {
+        Step.MERGING_SET: 4 * own + 3 * planted,
+        Step.COMPLETING_SET: 4 * (peer + planted),
+        Step.MERGE: 2 * (own - SHARED + planted),
+        Step.UNION: planted,
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -89,11 +144,18 @@ class Both:
 
 
 @pytest.fixture
-def both(tmp_path: Path) -> Both:
-    return Both(
-        Side("active", CountingGroup(GROUP), ACTIVE, FolderStorage(tmp_path / "active")),
-        Side("passive", CountingGroup(GROUP), PASSIVE, FolderStorage(tmp_path / "passive")),
+def merging() -> RoleName | None:
+    """Algorithm 1, where a test is not parametrised."""
+    return None
+
+
+@pytest.fixture
+def both(tmp_path: Path, merging: RoleName | None) -> Both:
+    active, passive = (
+        Side(role, CountingGroup(GROUP), ids, FolderStorage(tmp_path / role), merging=merging)
+        for role, ids in zip(ROLES, (ACTIVE, PASSIVE), strict=True)
     )
+    return Both(active, passive)
 
 
 def lost_at(
@@ -127,47 +189,76 @@ def interrupt(both: Both, tamper: Tamper, by: RoleName) -> None:
     assert isinstance(pair.passive, FloristError)
 
 
-def finish(both: Both) -> frozenset[Step]:
-    """Run an attempt that succeeds without redundant work; return the exchanges that it skipped."""
+def finish(both: Both, damaged: frozenset[Step] = frozenset()) -> frozenset[Step]:
+    """Run an attempt that succeeds without redundant work; return the exchanges that it skipped.
+
+    The stored sets of the `damaged` exchanges cannot be used.
+    """
     before = [side.journal() for side in (both.active, both.passive)]
     pair = attempt_both(both.active, both.passive)
     active, passive = pair.views()
     assert is_ideal(ACTIVE, PASSIVE, active, passive)
     assert both.active.done == both.passive.done
     if both.active.done:
-        assert both.active.done == {*before[0].finished} & {*before[1].finished}
-    assert both.raised == sum(COST[step] for step in EXCHANGES if step not in both.active.done)
+        assert both.active.done == {*before[0].finished} & {*before[1].finished} - damaged
+    costs = cost(both.active.merging, both.active.planted)
+    assert both.raised == sum(n for step, n in costs.items() if step not in both.active.done)
     return both.active.done
 
 
-MOMENTS = [
-    *((SetHeader, step, 0) for step in Step),
-    *(
-        (SetChunk, step, 2 * ROWS if "SECOND" not in step.name else 5 * ROWS)
-        for step in Step
-        if step
-    ),
-    (UnionDigest, None, 0),
-]
+Moment = tuple["RoleName | None", "type[Message]", "Step | None", int]
+
+
+def moments(merging: RoleName | None) -> list[Moment]:
+    """Return the start and the middle of each step, and the end."""
+    far = {Step.SECOND_ROUND: 5 * ROWS, Step.SECOND_ROUND_BACK: 5 * ROWS, Step.UNION: 4 * ROWS}
+    return [
+        *((merging, SetHeader, step, 0) for step in steps_of(merging)),
+        *((merging, SetChunk, step, far.get(step, 2 * ROWS)) for step in steps_of(merging)),
+        (merging, UnionDigest, None, 0),
+    ]
+
+
+MOMENTS = [moment for merging in PROTOCOLS for moment in moments(merging)]
+
+
+def name_of(moment: Moment) -> str:
+    merging, message, step, _ = moment
+    name = f"{message.__name__}-{step.name.lower() if step else 'end'}"
+    return name if merging is None else f"{name}-{merging}-merges"
+
+
+def exchanges_before(merging: RoleName | None, step: Step | None) -> tuple[Step, ...]:
+    """Return the exchanges that both parties complete before a step; None is the end."""
+    if merging is None:
+        if step is None:
+            return (*FIRST_ROUNDS, Step.SECOND_ROUND)
+        return FIRST_ROUNDS if "SECOND" in step.name else ()
+    needed: dict[Step | None, tuple[Step, ...]] = {
+        Step.MERGE: (Step.MERGING_SET,),
+        Step.REMAINDER: BOTH_SETS,
+        Step.UNION: (*BOTH_SETS, Step.MERGE),
+        None: (*BOTH_SETS, Step.MERGE, Step.UNION),
+    }
+    return needed.get(step, ())
 
 
 @pytest.mark.parametrize("death", ["nobody", "active", "passive"])
 @pytest.mark.parametrize(
-    ("message", "step", "start"),
-    MOMENTS,
-    ids=[f"{m.__name__}-{s.name.lower() if s else 'end'}" for m, s, _ in MOMENTS],
+    ("merging", "message", "step", "start"), MOMENTS, ids=list(map(name_of, MOMENTS))
 )
 def test_both_resume_after_an_interruption(
-    both: Both, message: type[Message], step: Step | None, start: int, death: str
+    both: Both,
+    merging: RoleName | None,
+    message: type[Message],
+    step: Step | None,
+    start: int,
+    death: str,
 ) -> None:
     """The connection is lost, or a party killed, at each exchange: at its start or mid-set."""
-    by: RoleName = "active" if step is None or step in FROM_ACTIVE else "passive"
+    by: RoleName = "active" if step is None else sender(step, merging)
     # One party may still be recording an exchange when the other starts the next.
-    before: tuple[Step, ...] = ()
-    if step is not None and "SECOND" in step.name:
-        before = FIRST_ROUNDS
-    elif message is UnionDigest:
-        before = (*FIRST_ROUNDS, Step.SECOND_ROUND)
+    before = exchanges_before(merging, step)
     interrupt(both, lost_at(message, step, start, lambda: both.have_finished(*before)), by)
     token = both.active.secrets and both.active.secrets.token
     for role in ROLES:
@@ -177,11 +268,16 @@ def test_both_resume_after_an_interruption(
     assert both.active.secrets is not None
     assert both.active.secrets.token == token, "it was started over"
     assert {*before} <= done
+    if step is not None:
+        (exchange,) = (each for each in both.active.exchanges if step in (each.out, each.back))
+        assert exchange.out not in done, "an exchange that was not complete was skipped"
 
 
-def test_finished_exchanges_are_not_sent_again(both: Both) -> None:
-    is_ready = partial(both.have_finished, *FIRST_ROUNDS)
-    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND, is_ready=is_ready), "active")
+@by_every_protocol
+def test_finished_exchanges_are_not_sent_again(both: Both, merging: RoleName | None) -> None:
+    last, before = last_exchange(merging)
+    is_ready = partial(both.have_finished, *before)
+    interrupt(both, lost_at(SetHeader, last, is_ready=is_ready), sender(last, merging))
     links: list[RecordingLink] = []
 
     def wrap(active: Link, passive: Link) -> tuple[Link, Link]:
@@ -189,33 +285,102 @@ def test_finished_exchanges_are_not_sent_again(both: Both) -> None:
         return links[0], passive
 
     attempt_both(both.active, both.passive, wrap).views()
-    sent = {r.message.step for r in links[0].records if isinstance(r.message, SetHeader)}
-    assert {*FIRST_ROUNDS} <= both.active.done
-    for step in both.active.done:
-        assert step not in sent
-    assert Step.SECOND_ROUND in sent
+    sets = (SetHeader, SetChunk)
+    sent = {r.message.step for r in links[0].records if isinstance(r.message, sets)}
+    assert {*before} <= both.active.done
+    for exchange in both.active.exchanges:
+        if exchange.out in both.active.done:
+            assert not {exchange.out, exchange.back} & sent
+    assert last in sent
 
 
-def test_repeated_interruptions(both: Both) -> None:
-    for step in (Step.ACTIVE_FIRST_ROUND, Step.SECOND_ROUND, Step.SECOND_ROUND_BACK):
-        interrupt(both, lost_at(SetHeader, step), "active" if step in FROM_ACTIVE else "passive")
-        both.side("active" if step is Step.SECOND_ROUND else "passive").die()
+INTERRUPTED_OFTEN: list[tuple[RoleName | None, tuple[Step, ...]]] = [
+    (None, (Step.ACTIVE_FIRST_ROUND, Step.SECOND_ROUND, Step.SECOND_ROUND_BACK)),
+    ("active", (Step.MERGING_SET, Step.COMPLETING_SET, Step.MERGE, Step.REMAINDER, Step.UNION)),
+    ("passive", (Step.MERGING_SET_BACK, Step.REMAINDER, Step.UNION)),
+]
+
+
+@pytest.mark.parametrize(("merging", "steps"), INTERRUPTED_OFTEN)
+def test_repeated_interruptions(
+    both: Both, merging: RoleName | None, steps: tuple[Step, ...]
+) -> None:
+    for number, step in enumerate(steps):
+        interrupt(both, lost_at(SetHeader, step), sender(step, merging))
+        both.side(ROLES[(number + 1) % 2]).die()
     finish(both)
 
 
-def test_a_finished_party_lets_the_other_finish(both: Both) -> None:
+@by_every_protocol
+def test_a_finished_party_lets_the_other_finish(both: Both, merging: RoleName | None) -> None:
     """One party has its result, and the other was killed before it saved its own."""
-    attempt_both(both.active, both.passive).views()
-    both.passive.die()
-    assert finish(both) == set(EXCHANGES)
-    assert both.raised == 0
+    for role in ROLES:
+        attempt_both(both.active, both.passive).views()
+        both.side(role).die()
+        assert finish(both) == exchanges_of(merging)
+        assert both.raised == 0
 
 
+@by_every_protocol
 def test_many_runs_on_disk_give_the_same_union(both: Both) -> None:
     """With memory for only a few rows, all sorting uses runs and merges."""
     for side in (both.active, both.passive):
         side.memory = 500
     finish(both)
+
+
+@pytest.mark.parametrize("merging", ROLES)
+@pytest.mark.parametrize("step", [*steps_of("active"), Step.ANCHORS, None])
+def test_a_union_with_planted_pairs_resumes(
+    both: Both, merging: RoleName, step: Step | None
+) -> None:
+    """The anchors are those of the token, and so the same in every attempt."""
+    for side in (both.active, both.passive):
+        side.planted = 3
+    message = SetChunk if step is Step.ANCHORS else SetHeader if step else UnionDigest
+    by = "active" if step is None else sender(step, merging)
+    interrupt(both, lost_at(message, step), by)
+    both.side(merging).die()
+    finish(both)
+    active, passive = attempt_both(both.active, both.passive).views()
+    assert active.sizes.planted == passive.sizes.planted == 6
+
+
+DAMAGED: list[tuple[RoleName | None, RoleName, Step]] = [
+    (None, "active", Step.ACTIVE_FIRST_ROUND),
+    (None, "passive", Step.ACTIVE_FIRST_ROUND),
+    (None, "active", Step.SECOND_ROUND),
+    (None, "passive", Step.PASSIVE_HASHING),
+    # The merging party stores nothing of the merge.
+    *(
+        (merging, role, step)
+        for merging in ROLES
+        for role in ROLES
+        for step in sorted(exchanges_of(merging))
+        if (role, step) != (merging, Step.MERGE)
+    ),
+]
+
+
+@pytest.mark.parametrize(("merging", "role", "step"), DAMAGED)
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
+def test_an_exchange_whose_stored_set_is_damaged_is_repeated(
+    both: Both, merging: RoleName | None, role: RoleName, step: Step, damage: str
+) -> None:
+    attempt_both(both.active, both.passive).views()
+    storage = both.side(role).storage
+    assert isinstance(storage, FolderStorage)
+    path = storage.folder / set_name(step)
+    content = path.read_bytes()
+    match damage:
+        case "changed":
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        case "cut":
+            path.write_bytes(content[:-1])
+        case "gone":
+            path.unlink()
+    assert finish(both, frozenset({step})) == exchanges_of(merging) - {step}
+    assert path.read_bytes() == content
 
 
 class FullOnce(FolderStorage):
@@ -234,16 +399,32 @@ class FullOnce(FolderStorage):
             yield file
 
 
-@pytest.mark.parametrize("name", ["ids", "step-3", "step-5", "step-8", "step-12", "ranks"])
-@pytest.mark.parametrize("role", ROLES)
+#: The files that a party writes, and in which protocol.
+FILES: list[tuple[RoleName | None, RoleName, str]] = [
+    *(
+        (None, role, name)
+        for role in ROLES
+        for name in ("ids", "step-3", "step-5", "step-8", "ranks")
+    ),
+    (None, "active", "step-11"),
+    (None, "passive", "step-12"),
+    *(
+        (merging, role, name)
+        for merging in ROLES
+        for role in ROLES
+        for name in ("ids", "step-21", "step-22", "step-23", "step-24", "ranks")
+        if (role, name) != (merging, "step-23")  # it stores nothing of the merge
+    ),
+]
+
+
+@pytest.mark.parametrize(("merging", "role", "name"), FILES)
 def test_a_union_resumes_after_a_full_disk(
     both: Both, role: RoleName, name: str, tmp_path: Path
 ) -> None:
     storage = FullOnce(tmp_path / role)
     storage.name = name
     both.side(role).storage = storage
-    if name == "step-12" and role == "active":
-        storage.name = "step-11"  # the exchange in which it stores UIDs
     pair = attempt_both(both.active, both.passive)
     outcome = pair.active if role == "active" else pair.passive
     assert isinstance(outcome, ConfigurationError)
@@ -256,9 +437,13 @@ def test_a_union_resumes_after_a_full_disk(
     assert both.active.secrets.token == token, "it was started over"
 
 
+@by_every_protocol
 @pytest.mark.parametrize("lost", ["both died", "journal", "ids", "sealed", "wrong key", "identity"])
-def test_a_union_that_cannot_be_resumed_starts_over(both: Both, lost: str) -> None:
-    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+def test_a_union_that_cannot_be_resumed_starts_over(
+    both: Both, merging: RoleName | None, lost: str
+) -> None:
+    last, _ = last_exchange(merging)
+    interrupt(both, lost_at(SetHeader, last), sender(last, merging))
     assert both.active.secrets is not None
     assert both.passive.secrets is not None
     old = both.active.secrets
@@ -292,6 +477,10 @@ def test_a_union_that_cannot_be_resumed_starts_over(both: Both, lost: str) -> No
 # --- a malicious peer ---
 
 
+#: Valid elements that nobody has, sorted.
+OTHERS = sorted_set(GROUP.hash_ids(IdColumn.from_bytes([b"other-%d" % i for i in range(50)])))
+
+
 def replies_of(link: RecordingLink, step: Step) -> list[Message]:
     return [
         record.message
@@ -302,51 +491,74 @@ def replies_of(link: RecordingLink, step: Step) -> list[Message]:
     ]
 
 
-#: The exchange that is repeated, and the party that sends different elements in it. The last three
-#: change what comes back, which is raised again in a later step.
-OTHER_ELEMENTS: list[tuple[Step, RoleName]] = [
-    (Step.ACTIVE_FIRST_ROUND, "active"),
-    (Step.PASSIVE_FIRST_ROUND, "passive"),
-    (Step.SECOND_ROUND, "active"),
-    (Step.ACTIVE_HASHING, "active"),
-    (Step.PASSIVE_HASHING, "passive"),
-    (Step.ACTIVE_FIRST_ROUND, "passive"),
-    (Step.PASSIVE_FIRST_ROUND, "active"),
-    (Step.SECOND_ROUND, "passive"),
+#: The exchange that is repeated, and the party that sends different elements in it.
+OTHER_ELEMENTS: list[tuple[RoleName | None, Step, RoleName]] = [
+    (None, Step.ACTIVE_FIRST_ROUND, "active"),
+    (None, Step.PASSIVE_FIRST_ROUND, "passive"),
+    (None, Step.SECOND_ROUND, "active"),
+    (None, Step.ACTIVE_HASHING, "active"),
+    (None, Step.PASSIVE_HASHING, "passive"),
+    # These change what comes back, which is raised again in a later step.
+    (None, Step.ACTIVE_FIRST_ROUND, "passive"),
+    (None, Step.PASSIVE_FIRST_ROUND, "active"),
+    (None, Step.SECOND_ROUND, "passive"),
+    # Nothing is sent on of the union, which is the last exchange of the merged protocol.
+    *(
+        (merging, step, liar)
+        for merging in ROLES
+        for liar in ROLES
+        for step in (Step.MERGING_SET, Step.COMPLETING_SET, Step.MERGE)
+    ),
 ]
 
 
-@pytest.mark.parametrize(("step", "liar"), OTHER_ELEMENTS)
+@pytest.mark.parametrize(("merging", "step", "liar"), OTHER_ELEMENTS)
 def test_nothing_but_the_same_set_is_answered_again(both: Both, step: Step, liar: RoleName) -> None:
     """A peer that claims to have lost an exchange cannot get different elements raised."""
     attempt_both(both.active, both.passive).views()
+    lie(both, step, liar)
+
+
+@pytest.mark.parametrize("merging", ROLES)
+def test_nothing_but_the_same_anchors_are_answered_again(both: Both, merging: RoleName) -> None:
+    for side in (both.active, both.passive):
+        side.planted = 3
+    attempt_both(both.active, both.passive).views()
+    assert "'anchors'" in lie(both, Step.MERGING_SET, merging)
+
+
+def lie(both: Both, step: Step, liar: RoleName) -> str:
+    """Repeat a complete exchange, in which a party sends other elements; return the refusal."""
     bad = both.side(liar)
     assert bad.secrets is not None
     bad.secrets = replace(bad.secrets, own=OwnSecrets.fresh(GROUP))  # same token, other elements
     links: list[RecordingLink] = []
 
-    def claims_to_lack(sent: Message) -> Iterable[Message]:
+    def tamper(sent: Message) -> Iterable[Message]:
         if isinstance(sent, UnionOpening):
             sent = replace(sent, finished=tuple(s for s in sent.finished if s != step))
+        if isinstance(sent, SetChunk) and sent.step is Step.MERGE:  # it is sent as it was stored
+            rows = OTHERS[sent.start : sent.start + len(sent.elements) // GROUP.width]
+            sent = replace(sent, elements=rows.tobytes())
         return [sent]
 
     def wrap(active: Link, passive: Link) -> tuple[Link, Link]:
         if liar == "active":
             links.append(RecordingLink(passive))
-            return TamperingLink(active, claims_to_lack), links[0]
+            return TamperingLink(active, tamper), links[0]
         links.append(RecordingLink(active))
-        return links[0], TamperingLink(passive, claims_to_lack)
+        return links[0], TamperingLink(passive, tamper)
 
-    bad_journal = bad.journal()
-    _forget(bad_journal, step)
+    _forget(bad.journal(), step)
     pair = attempt_both(both.active, both.passive, wrap)
     outcome = pair.passive if liar == "active" else pair.active
     assert isinstance(outcome, ProtocolViolation)
     assert "different elements before" in str(outcome)
-    backs = {3: 4, 5: 6, 8: 9, 11: 111, 12: 112}
-    originates = (step in FROM_ACTIVE) == (liar == "active")
-    if originates:
-        assert replies_of(links[0], Step(backs[step])) == [], "it was answered"
+    (exchange,) = (each for each in both.active.exchanges if each.out is step)
+    assert exchange.back is not None
+    if sender(step, both.active.merging) == liar:
+        assert replies_of(links[0], exchange.back) == [], "it was answered"
+    return str(outcome)
 
 
 def _forget(journal: object, step: Step) -> None:
@@ -356,18 +568,34 @@ def _forget(journal: object, step: Step) -> None:
     journal._save(record.model_copy(update={"finished": kept, "received": {}}))  # type: ignore[attr-defined]
 
 
-def test_a_second_chunk_may_follow_the_first_but_not_change_it(both: Both) -> None:
-    """After an interruption in step 11, what was answered cannot change; the rest can be sent."""
-    interrupt(both, lost_at(SetChunk, Step.ACTIVE_HASHING, 2 * ROWS), "active")
-    storage = both.passive.storage
-    assert (storage.size("step-11.received") or 0) <= 2 * 32
+#: An exchange that is answered chunk by chunk, and the size of its set.
+ANSWERED_AT_ONCE: list[tuple[RoleName | None, Step, int]] = [
+    (None, Step.ACTIVE_HASHING, len(ACTIVE)),
+    ("active", Step.MERGING_SET, len(ACTIVE)),
+    ("active", Step.COMPLETING_SET, len(PASSIVE)),
+    ("passive", Step.MERGING_SET, len(PASSIVE)),
+    ("passive", Step.COMPLETING_SET, len(ACTIVE)),
+]
+
+
+@pytest.mark.parametrize(("merging", "step", "size"), ANSWERED_AT_ONCE)
+def test_a_second_chunk_may_follow_the_first_but_not_change_it(
+    both: Both, merging: RoleName | None, step: Step, size: int
+) -> None:
+    """After an interruption mid-set, what was answered cannot change; the rest can be sent."""
+    by = sender(step, merging)
+    interrupt(both, lost_at(SetChunk, step, 2 * ROWS), by)
+    storage, name = both.side(other(by)).storage, f"{set_name(step)}.received"
+    assert (storage.size(name) or 0) <= 2 * 32
     finish(both)
-    assert storage.size("step-11.received") == 3 * 32
+    assert storage.size(name) == -(-size // ROWS) * 32
 
 
-def test_a_changed_size_starts_over(both: Both) -> None:
+@by_every_protocol
+def test_a_changed_size_starts_over(both: Both, merging: RoleName | None) -> None:
     """A peer that now has more IDs gets no answers under the secrets of the old union."""
-    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+    last, _ = last_exchange(merging)
+    interrupt(both, lost_at(SetHeader, last), sender(last, merging))
     assert both.active.secrets is not None
     old = both.active.secrets.token
     both.passive.ids = [*PASSIVE, b"more"]
@@ -383,11 +611,27 @@ def test_a_changed_size_starts_over(both: Both) -> None:
         lambda o: replace(o, finished=(3,)),
         lambda o: replace(o, token=b"x" * 32, finished=(4,)),
         lambda o: replace(o, token=b"x" * 32, finished=(3, 3)),
+        lambda o: replace(o, token=b"x" * 32, finished=(21,)),
     ],
 )
 def test_an_inconsistent_opening_is_refused(both: Both, change: Tamper) -> None:
     def tamper(sent: Message) -> Iterable[Message]:
         return [change(sent) if isinstance(sent, UnionOpening) else sent]  # type: ignore[list-item]
+
+    pair = attempt_both(both.active, both.passive, lambda a, p: (a, TamperingLink(p, tamper)))
+    assert isinstance(pair.active, ProtocolViolation)
+    assert "opening" in str(pair.active)
+
+
+@pytest.mark.parametrize("merging", ROLES)
+@pytest.mark.parametrize("finished", [(3,), (20,), (121,), (21, 21), (21, 22, 23, 24, 25)])
+def test_an_opening_with_an_exchange_of_another_protocol_is_refused(
+    both: Both, finished: tuple[int, ...]
+) -> None:
+    def tamper(sent: Message) -> Iterable[Message]:
+        if isinstance(sent, UnionOpening):
+            sent = replace(sent, token=b"x" * 32, finished=finished)
+        return [sent]
 
     pair = attempt_both(both.active, both.passive, lambda a, p: (a, TamperingLink(p, tamper)))
     assert isinstance(pair.active, ProtocolViolation)
@@ -437,9 +681,11 @@ def test_secrets_sealed_by_an_earlier_release_are_not_unsealed() -> None:
     assert unseal(sealed, key, token) is None
 
 
-def test_no_secret_is_on_disk(both: Both, tmp_path: Path) -> None:
+@by_every_protocol
+def test_no_secret_is_on_disk(both: Both, tmp_path: Path, merging: RoleName | None) -> None:
     """Neither the exponents nor a key that decrypts them."""
-    interrupt(both, lost_at(SetHeader, Step.SECOND_ROUND), "active")
+    last, _ = last_exchange(merging)
+    interrupt(both, lost_at(SetHeader, last), sender(last, merging))
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert len(written) > 1000
     for kept in (both.active.secrets, both.passive.secrets):

@@ -3,6 +3,8 @@
 By the simulators, everything that a party receives looks like random elements, except for the sizes
 and the intersection between steps 4 and 6. So: elements are distinct, no element is in two sets
 except there, no order survives a shuffle, and two runs have nothing in common.
+
+`test_merged_view.py` has the same for the merged protocol.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import pytest
 from florist.common.groups import make_group
 from florist.common.psu import set_stream
 from florist.common.psu.keys import Keys
+from florist.common.psu.uid_hashes import UID_BYTES
 from florist.common.storage.element_sets import find_rows, sorted_set
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
@@ -26,6 +29,7 @@ from florist.common.transport.recording import RecordingLink
 from tests.support.psu import run_pair
 
 if TYPE_CHECKING:
+    from florist.common.core.roles import RoleName
     from florist.common.groups.group import Exponent
     from florist.common.storage.elements import Elements
 
@@ -57,46 +61,52 @@ class Transcript:
     active: Keys
     passive: Keys
 
-    def path(self, step: Step, ids: list[bytes]) -> Elements:
-        """Return `ids` as they appear in the set of that step."""
-        s, t = self.active, self.passive
-        exponents: dict[Step, tuple[Exponent, ...]] = {
-            Step.ACTIVE_FIRST_ROUND: (s.first,),
-            Step.ACTIVE_FIRST_ROUND_BACK: (s.first, t.first),
-            Step.PASSIVE_FIRST_ROUND: (t.first,),
-            Step.PASSIVE_FIRST_ROUND_BACK: (t.first, s.first),
-            Step.SECOND_ROUND: (s.first, t.first, s.second, s.third),
-            Step.SECOND_ROUND_BACK: (s.first, t.first, s.second, s.third, t.second, t.third),
-            Step.ACTIVE_HASHING: (s.second,),
-            Step.ACTIVE_HASHING_BACK: (s.second, t.first, t.second, t.third),
-            Step.PASSIVE_HASHING: (t.second,),
-            Step.PASSIVE_HASHING_BACK: (t.second, s.first, s.second, s.third),
-        }
-        return GROUP.power(
-            GROUP.hash_ids(IdColumn.from_bytes(ids)), GROUP.product(*exponents[step])
-        )
+
+def path(transcript: Transcript, step: Step, ids: list[bytes]) -> Elements:
+    """Return `ids` as they appear in the set of that step."""
+    s, t = transcript.active, transcript.passive
+    exponents: dict[Step, tuple[Exponent, ...]] = {
+        Step.ACTIVE_FIRST_ROUND: (s.first,),
+        Step.ACTIVE_FIRST_ROUND_BACK: (s.first, t.first),
+        Step.PASSIVE_FIRST_ROUND: (t.first,),
+        Step.PASSIVE_FIRST_ROUND_BACK: (t.first, s.first),
+        Step.SECOND_ROUND: (s.first, t.first, s.second, s.third),
+        Step.SECOND_ROUND_BACK: (s.first, t.first, s.second, s.third, t.second, t.third),
+        Step.ACTIVE_HASHING: (s.second,),
+        Step.ACTIVE_HASHING_BACK: (s.second, t.first, t.second, t.third),
+        Step.PASSIVE_HASHING: (t.second,),
+        Step.PASSIVE_HASHING_BACK: (t.second, s.first, s.second, s.third),
+    }
+    return raised(ids, *exponents[step])
 
 
-def record_run() -> Transcript:
+def raised(ids: list[bytes], *exponents: Exponent) -> Elements:
+    """Return the hashed IDs, raised to these exponents."""
+    hashed = GROUP.hash_ids(IdColumn.from_bytes(ids))
+    return GROUP.power(hashed, GROUP.product(*exponents))
+
+
+def record_run(merging: RoleName | None = None, planted: int = 0) -> Transcript:
+    """Run a union and record all sets; those of hashes have shorter rows."""
     keys = Keys.fresh(GROUP), Keys.fresh(GROUP)
     active_link, passive_link = linked_pair()
     recorded = RecordingLink(active_link)
-    run_pair(GROUP, OURS, THEIRS, (recorded, passive_link), keys).views()
-    chunks: dict[Step, list[bytes]] = {step: [] for step in Step}
+    links = recorded, passive_link
+    run_pair(GROUP, OURS, THEIRS, links, keys, planted=planted, merging=merging).views()
+    chunks: dict[Step, list[Elements]] = {}
     headers: dict[Step, int] = {}
     for record in recorded.records:
         match record.message:
             case SetHeader(step, count):
                 headers[step] = count
             case SetChunk(step, _, elements):
-                chunks[step].append(elements)
+                width = UID_BYTES if step is Step.UNION else GROUP.width
+                rows = np.frombuffer(elements, np.uint8).reshape(-1, width)
+                chunks.setdefault(step, []).append(rows)
     return Transcript(
-        {
-            step: np.frombuffer(b"".join(parts), np.uint8).reshape(-1, GROUP.width)
-            for step, parts in chunks.items()
-        },
+        {step: np.concatenate(parts) for step, parts in chunks.items()},
         headers,
-        {step: [len(part) // GROUP.width for part in parts] for step, parts in chunks.items()},
+        {step: [len(part) for part in parts] for step, parts in chunks.items()},
         *keys,
     )
 
@@ -128,7 +138,7 @@ def test_elements_of_a_set_are_distinct(transcript: Transcript) -> None:
 
 
 def test_no_element_is_in_two_sets_except_where_algorithm_1_says_so(transcript: Transcript) -> None:
-    for first, second in combinations(Step, 2):
+    for first, second in combinations(SETS, 2):
         in_common = common_elements(transcript.sets[first], transcript.sets[second])
         if (first, second) == (Step.ACTIVE_FIRST_ROUND_BACK, Step.PASSIVE_FIRST_ROUND_BACK):
             assert in_common == len(SHARED)  # the size is revealed by design
@@ -151,7 +161,7 @@ def test_no_order_survives_a_shuffle(transcript: Transcript, ids: list[bytes]) -
             continue  # in order by design; a party sees its own IDs here, or random elements
         order = sorted_set(elements)
         assert np.array_equal(order, elements), "the set is not shuffled as a whole"
-        found = find_rows(order, transcript.path(step, ids))
+        found = find_rows(order, path(transcript, step, ids))
         if np.all(found >= 0):
             orders[step.name] = found
     assert len(orders) == 5
@@ -168,8 +178,8 @@ def test_in_order_sets_cannot_be_matched_to_the_union(transcript: Transcript) ->
 
 def test_two_runs_have_nothing_in_common(transcript: Transcript) -> None:
     again = record_run()
-    for first in Step:
-        for second in Step:
+    for first in SETS:
+        for second in SETS:
             assert common_elements(transcript.sets[first], again.sets[second]) == 0
 
 

@@ -13,11 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.core.priority_pool import PriorityPool, current_priority, high_priority
+from florist.common.core.priority_pool import (
+    PriorityPool,
+    at_high_priority,
+    current_priority,
+    high_priority,
+    low_priority,
+)
 from florist.common.groups.parallel import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 WAIT = 60
 
@@ -29,18 +36,96 @@ def pool() -> Iterator[PriorityPool]:
     pool.close()
 
 
-@given(st.lists(st.booleans(), max_size=12))
+LEVELS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "high": high_priority,
+    "normal": nullcontext,
+    "low": low_priority,
+}
+
+
+@given(st.lists(st.sampled_from(sorted(LEVELS)), max_size=12))
 @settings(deadline=None, max_examples=50)
-def test_high_priority_runs_first_and_otherwise_in_order(first: list[bool]) -> None:
+def test_tasks_run_by_priority_and_otherwise_in_order(levels: list[str]) -> None:
     pool, free, done = PriorityPool(1, "test"), Event(), list[int]()
     busy = pool.submit(lambda: free.wait(WAIT))
-    for number, is_high in enumerate(first):
-        with high_priority() if is_high else nullcontext():
+    for number, level in enumerate(levels):
+        with LEVELS[level]():
             pool.submit(partial(done.append, number))
     free.set()
     pool.close()
     assert busy.result()
-    assert done == sorted(range(len(first)), key=lambda number: not first[number])
+    order = list(LEVELS)
+    assert done == sorted(range(len(levels)), key=lambda number: order.index(levels[number]))
+
+
+def test_priorities_nest_and_end_with_their_blocks() -> None:
+    normal = current_priority()
+    with high_priority():
+        high = current_priority()
+        with low_priority():
+            low = current_priority()
+            with high_priority():
+                assert current_priority() == high
+            assert current_priority() == low
+        assert current_priority() == high
+        with pytest.raises(ZeroDivisionError), low_priority():
+            1 // 0  # noqa: B018
+        assert current_priority() == high
+    assert current_priority() == normal
+    assert high < normal < low
+
+
+@pytest.mark.parametrize("own", sorted(LEVELS))
+def test_items_are_computed_at_high_priority_and_consumed_at_the_own(own: str) -> None:
+    computed: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(4):
+            computed.append(current_priority())
+            yield item
+        computed.append(current_priority())  # whatever ends the stream is part of it too
+
+    with high_priority():
+        high = current_priority()
+    with LEVELS[own]():
+        before = current_priority()
+        stream = at_high_priority(items())
+        assert current_priority() == before
+        for expected, item in enumerate(stream):
+            assert item == expected
+            assert current_priority() == before
+        assert current_priority() == before
+    assert computed == [high] * 5
+
+
+def test_a_consumer_that_stops_or_fails_keeps_its_own_priority() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    with low_priority():
+        before = current_priority()
+        stream = at_high_priority(items())
+        assert next(stream) == 1
+        with pytest.raises(ValueError, match="no more"):
+            next(stream)
+        assert current_priority() == before
+        abandoned = at_high_priority(iter([1, 2]))
+        assert next(abandoned) == 1
+        del abandoned
+        assert current_priority() == before
+
+
+def test_the_priority_of_a_stream_ends_with_its_items_if_levels_change_meanwhile() -> None:
+    """The stream may be started in one block and continued in another."""
+    stream = at_high_priority(iter(range(3)))
+    with low_priority():
+        low = current_priority()
+        assert next(stream) == 0
+        assert current_priority() == low
+    normal = current_priority()
+    assert next(stream) == 1
+    assert current_priority() == normal
 
 
 def test_results_and_errors_go_to_the_right_future(pool: PriorityPool) -> None:

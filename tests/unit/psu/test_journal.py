@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from florist.common.core.errors import (
@@ -51,6 +52,37 @@ def test_a_journal_is_reloaded(storage: Storage) -> None:
     assert again.drop_damaged()
     assert again.finished == [STEP, Step.PASSIVE_HASHING]
     assert again.stored_result(STEP).is_intact
+
+
+def test_a_set_of_other_rows_than_elements_is_reloaded(storage: Storage) -> None:
+    """The union is stored as hashes, and some sets with row numbers."""
+    journal = started(storage)
+    facts = SetFacts(2 * len(ROWS), written(storage, set_name(Step.UNION)).facts.sha256)
+    journal.finish(Step.UNION, facts, WIDTH // 2)
+    journal.finish(STEP, written(storage, set_name(STEP)).facts)
+
+    again = Journal(storage, WIDTH, b"\1")
+    assert again.drop_damaged()
+    assert again.finished == [STEP, Step.UNION]
+    for each in (journal, again):
+        union = each.stored_result(Step.UNION)
+        assert (union.width, len(union)) == (WIDTH // 2, 2 * len(ROWS))
+        assert np.array_equal(np.concatenate(list(union.chunks())), ROWS.reshape(-1, WIDTH // 2))
+        assert each.stored_result(STEP).width == WIDTH
+
+    with storage.writing(set_name(Step.UNION)) as file:
+        file.write(ROWS[::-1].tobytes())
+    assert again.drop_damaged()
+    assert again.finished == [STEP]
+
+
+def test_an_exchange_that_stores_no_set_is_never_damaged(storage: Storage) -> None:
+    journal = started(storage)
+    journal.finish(Step.MERGE, SetFacts(5, b""))
+    again = Journal(storage, WIDTH, b"\1")
+    assert again.drop_damaged()
+    assert again.finished == [Step.MERGE]
+    assert len(again.stored_result(Step.MERGE)) == 5
 
 
 def test_a_journal_of_another_union_is_ignored(storage: Storage) -> None:

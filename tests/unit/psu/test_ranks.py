@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +18,9 @@ from florist.common.psu import set_stream
 from florist.common.psu.executor import LocalExecutor
 from florist.common.psu.journal import Journal
 from florist.common.psu.keys import Keys
-from florist.common.psu.ranks import find_ranks
+from florist.common.psu.ranks import find_ranks, first_row, row_numbers, with_rows
 from florist.common.psu.stored_sets import StoredSet, writing_set
+from florist.common.psu.uid_hashes import UID_BYTES
 from florist.common.psu.union_work import UnionWork
 from florist.common.storage.element_sets import find_rows, sorted_set
 from florist.common.storage.files import FolderStorage
@@ -38,10 +40,10 @@ WIDTH = GROUP.width
 KEYS = Keys.fresh(GROUP)
 
 
-def universe_of(size: int, seed: int) -> Elements:
-    """Random elements, some of which share their first eight bytes."""
+def universe_of(size: int, seed: int, width: int = WIDTH) -> Elements:
+    """Random UIDs, some of which share their first eight bytes."""
     numbers = np.random.default_rng(seed)
-    rows = numbers.integers(0, 256, (size, WIDTH), dtype=np.uint8)
+    rows = numbers.integers(0, 256, (size, width), dtype=np.uint8)
     rows[: size // 2, :8] = numbers.integers(0, 2, (size // 2, 8))
     return sorted_set(rows)
 
@@ -55,12 +57,13 @@ def work_in(storage: Storage, memory: int = UNLIMITED) -> UnionWork:
 def stored(storage: Storage, name: str, rows: Elements) -> StoredSet:
     with writing_set(storage, name) as writer:
         writer.append(np.ascontiguousarray(rows))
-    return StoredSet(storage, name, WIDTH, writer.tally.facts)
+    return StoredSet(storage, name, rows.shape[1], writer.tally.facts)
 
 
 def find(work: UnionWork, universe: Elements, own: Elements) -> ranks_module.StoredRanks:
-    storage = work.journal.storage
-    return find_ranks(work, stored(storage, "universe", universe), stored(storage, "uids", own))
+    whole = stored(work.journal.storage, "universe", universe)
+    blocks = (own[start : start + 7] for start in range(0, len(own), 7))
+    return find_ranks(work, whole, with_rows(blocks, 0), len(own))
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,11 +73,12 @@ def find(work: UnionWork, universe: Elements, own: Elements) -> ranks_module.Sto
     seed=st.integers(0, 1000),
     memory=st.integers(0, 4000),
     part=st.integers(1, 50),
+    width=st.sampled_from([WIDTH, UID_BYTES]),
 )
 def test_ranks_by_runs_and_merges(
-    size: int, share: float, seed: int, memory: int, part: int
+    size: int, share: float, seed: int, memory: int, part: int, width: int
 ) -> None:
-    universe = universe_of(size, seed)
+    universe = universe_of(size, seed, width)
     chosen = np.random.default_rng(seed).permutation(size)[: int(share * size)]
     own = universe[chosen]
     with pytest.MonkeyPatch.context() as patch:
@@ -86,6 +90,26 @@ def test_ranks_by_runs_and_merges(
             parts = list(found.parts(count))
             assert all(0 < len(each) <= part for each in parts)
             assert [rank for each in parts for rank in each.tolist()] == chosen[:count].tolist()
+
+
+@given(st.lists(st.integers(0, 9), max_size=5), st.integers(0, 3))
+def test_rows_are_numbered_across_chunks(sizes: list[int], partition: int) -> None:
+    rows = universe_of(sum(sizes), 1)
+    bounds = np.cumsum([0, *sizes]).tolist()
+    chunks = [rows[start:stop] for start, stop in pairwise(bounds)]
+    first = first_row(partition)
+    records = list(with_rows(chunks, first))
+    assert [len(each) for each in records] == sizes
+    joined = np.concatenate([np.empty((0, WIDTH + 8), np.uint8), *records])
+    assert np.array_equal(joined[:, :WIDTH], rows)
+    assert row_numbers(joined).tolist() == list(range(first, first + len(rows)))
+
+
+def test_the_rows_of_partitions_are_disjoint_and_in_order() -> None:
+    starts = [first_row(partition) for partition in range(1000)]
+    assert starts[0] == 0
+    assert all(later - earlier == 1 << 48 for earlier, later in pairwise(starts))
+    assert starts[-1] < 1 << 61, "larger numbers stand for no row"
 
 
 @pytest.mark.parametrize("memory", [0, UNLIMITED])
@@ -106,7 +130,6 @@ def test_only_the_ranks_are_left_on_disk(tmp_path: Path) -> None:
     assert {entry.name for entry in storage.folder.iterdir()} == {
         "journal.json",
         "universe",
-        "uids",
         ranks_module.RANKS,
     }
 

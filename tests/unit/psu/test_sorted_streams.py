@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from florist.common.psu.sorted_streams import (
     AscendingCheck,
+    difference_of,
     in_chunks,
     in_step,
     union_of,
@@ -26,6 +27,16 @@ def test_union_of_streams(
     found = as_values(union_of(stream(a, sizes), stream(b, other_sizes), WIDTH))
     assert found == sorted({*a, *b})
     assert union_size(stream(a, sizes), stream(b, other_sizes), WIDTH) == len(found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows(), rows(), block_sizes, block_sizes)
+def test_difference_of_streams(
+    first: list[bytes], second: list[bytes], sizes: list[int], other_sizes: list[int]
+) -> None:
+    a, b = sorted(set(first)), sorted({*second, *first[: len(first) // 2]})
+    found = list(difference_of(stream(a, sizes), stream(b, other_sizes), WIDTH))
+    assert as_values(iter(found)) == sorted({*a} - {*b})
 
 
 @settings(max_examples=100, deadline=None)
