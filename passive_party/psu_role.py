@@ -34,11 +34,11 @@ def run_psu(link: Link, work: UnionWork, progress: Progress, table: str = "train
     t1t3, t2t3, t1t2t3 = group.product(t1, t3), group.product(t2, t3), group.product(t1, t2, t3)
 
     def answer_peer_first_round(run: ExchangeRun) -> StoredSet:
-        planted = group.power(run.receive_anchors(), t1t2t3)
+        planted = group.power(work.blinded(run.receive_anchors()), t1t2t3)
         return run.answer_shuffled(work.peer_size, t1, added=planted)
 
     def send_own_first_round(run: ExchangeRun) -> StoredSet:
-        anchors = work.anchors()
+        anchors = work.blinded(work.anchors())
         own = chain(ids.chunks(), [anchors])
         return run.originate_shuffled(own, len(ids) + len(anchors), t1)
 

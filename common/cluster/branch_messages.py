@@ -106,7 +106,7 @@ class BranchOrder(BranchMessage):
     #: Whether the branch has stored its hashed IDs; otherwise the head sends them.
     has_ids: bool
     #: The secret exponents.
-    keys: tuple[int, int, int] = Field(repr=False)
+    keys: tuple[int, int, int, int] = Field(repr=False)
     planted_pairs: int
     #: The party that merges; None by Algorithm 1.
     merging: RoleName | None

@@ -1,4 +1,4 @@
-"""The secrets of a party in one union: three exponents, and what determines its padding."""
+"""The secrets of a party in one union: exponents, and what determines its padding."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ DUMMY_KEY_BYTES = 32
 class Keys:
     """`s1, s2, s3` of the active party, or `t1, t2, t3` of the passive: steps 1 and 2.
 
+    In the merged protocol, the first two are `a, c` of the merging party, or `b, d` of the other.
     They exist in memory for one alignment, are never logged or printed, and are stored only
     encrypted under a key that is not on the same machine (`sealed_keys.py`).
     """
@@ -27,11 +28,13 @@ class Keys:
     first: Exponent
     second: Exponent
     third: Exponent
+    #: Blinds the anchors of planted pairs, and nothing else.
+    planting: Exponent
 
     @classmethod
     def fresh(cls, group: Group) -> Self:
-        """Return three random exponents, as in steps 1 and 2."""
-        return cls(group.random_exponent(), group.random_exponent(), group.random_exponent())
+        """Return random exponents."""
+        return cls(*(group.random_exponent() for _ in range(4)))
 
     def __repr__(self) -> str:
         return "Keys(…)"

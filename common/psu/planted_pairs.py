@@ -7,9 +7,13 @@ plants pairs, whose elements must still be related at the end:
 
 anchors     `k` IDs that are nobody's, which both parties derive from the token of the union. The
             merging party raises them as it raises its own IDs, and sends them by name.
-first       an anchor, which the other party adds to its own set.
-second      the merging party's power of the same anchor, raised further to the exponent with which
-            the other party completes the union. It is added to the set that goes back.
+first       an anchor, blinded, which the other party adds to its own set.
+second      the merging party's power of the same anchor, blinded in the same way and raised further
+            to the exponent with which the other party completes the union. It is added to the set
+            that goes back.
+
+To blind is to raise to an exponent that is used for nothing else, so that no other message helps to
+recognise an anchor.
 
 Without the secret exponents all of these look like any other elements. To the merging party the
 second elements are among those that only it has. The first elements are among those that only the

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from cryptography.exceptions import InvalidTag
@@ -28,7 +28,7 @@ KEY_BYTES = 32
 _NONCE_BYTES = 12
 
 #: Authenticated with the token; secrets that were sealed in another format cannot be unsealed.
-_FORMAT = b"florist/sealed-keys/3"
+_FORMAT = b"florist/sealed-keys/4"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,7 +68,7 @@ def new_sealing_key() -> bytes:
 def seal(own: OwnSecrets, key: bytes, token: bytes) -> bytes:
     """Return the secrets of the union `token`, encrypted under `key`."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    exponents = (own.keys.first, own.keys.second, own.keys.third)
+    exponents = astuple(own.keys)
     parts = [
         [f"{int(each):x}" for each in exponents],
         own.dummy_key.hex(),

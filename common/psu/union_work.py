@@ -77,6 +77,10 @@ class UnionWork:
         pairs = NO_PAIRS if self.partitions.number else self.planted
         return pairs.anchors(self.group)
 
+    def blinded(self, anchors: Elements) -> Elements:
+        """Raise anchors, ours or as the peer has raised them, so that the peer cannot know them."""
+        return self.group.power(anchors, self.keys.planting)
+
     def total(self, label: str, number: int) -> int:
         """Return the sum of `number` over all partitions; use each label once."""
         return sum(self.partitions.all_to_all(label, [number] * self.partitions.count))

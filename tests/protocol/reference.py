@@ -1,4 +1,4 @@
-"""Algorithm 1 in plain Python integers, one element at a time, and the generator of its vectors.
+"""Both protocols in plain Python integers, one element at a time, and the generator of vectors.
 
 It shares nothing with the code under test except the constants of the standards. To write
 `tests/protocol/vectors/*.json`, run
@@ -64,6 +64,17 @@ class ReferenceGroup:
     power: Callable[[int, int], int]
     encode: Callable[[int], bytes]
 
+    def raised(self, elements: list[int], *exponents: int) -> list[int]:
+        for exponent in exponents:
+            elements = [self.power(x, exponent) for x in elements]
+        return elements
+
+    def shuffled(self, elements: list[int]) -> list[int]:
+        return sorted(elements, key=self.encode)
+
+    def digest(self, elements: list[int]) -> str:
+        return hashlib.sha256(b"".join(map(self.encode, elements))).hexdigest()
+
 
 def curve() -> ReferenceGroup:
     """x25519: a scalar that is k modulo the order and 0 modulo 8 clears the cofactor."""
@@ -115,18 +126,7 @@ def transcript(
     t: tuple[int, int, int],
 ) -> dict[str, Any]:
     """Run Algorithm 1, line by line, and return the digests and results."""
-
-    def raised(elements: list[int], *exponents: int) -> list[int]:
-        for exponent in exponents:
-            elements = [group.power(x, exponent) for x in elements]
-        return elements
-
-    def shuffled(elements: list[int]) -> list[int]:
-        return sorted(elements, key=group.encode)
-
-    def digest(elements: list[int]) -> str:
-        return hashlib.sha256(b"".join(map(group.encode, elements))).hexdigest()
-
+    raised, shuffled, digest = group.raised, group.shuffled, group.digest
     i_a = [group.hash(x) for x in active]
     i_p = [group.hash(x) for x in passive]
     (s1, s2, s3), (t1, t2, t3) = s, t
@@ -160,8 +160,67 @@ def transcript(
     }
 
 
+def merged_transcript(
+    group: ReferenceGroup,
+    merging: list[bytes],
+    completing: list[bytes],
+    keys: tuple[int, int],
+    other_keys: tuple[int, int],
+) -> tuple[dict[str, Any], list[int], list[int]]:
+    """Run the merged protocol, line by line; return digests, and the ranks of both parties."""
+    raised, shuffled, digest = group.raised, group.shuffled, group.digest
+    (a, c), (b, d) = keys, other_keys
+    salt = hashlib.sha256(b"florist/uid/1").digest()[:16]
+
+    def uid(element: int) -> bytes:
+        return hashlib.sha256(b"\0" + salt + group.encode(element)).digest()[:16]
+
+    u = raised([group.hash(x) for x in merging], a)
+    own_order = raised([group.hash(y) for y in completing], b)
+    u_prime = shuffled(own_order)
+    e_in_order = raised(u, b)
+    e, v = shuffled(e_in_order), raised(e_in_order, d)
+    e_prime = raised(u_prime, a)
+    w = raised(e_prime, c)
+    remainder = shuffled(raised([x for x in e if x not in set(e_prime)], c))
+    w_d = raised(w, d)
+    union = sorted(map(uid, w_d + raised(remainder, d)))
+    hashes = hashlib.sha256(b"".join(union)).hexdigest()
+    own = {y: uid(w_d[u_prime.index(y)]) for y in own_order}
+    sets = {
+        "21": digest(u),
+        "121": digest(v),
+        "22": digest(u_prime),
+        "122": digest(w),
+        "23": digest(e),
+        "123": digest(remainder),
+        "24": hashes,
+    }
+    return (
+        {"sets": sets, "union_sha256": hashes},
+        [union.index(uid(x)) for x in raised(v, c)],
+        [union.index(own[y]) for y in own_order],
+    )
+
+
+def merged_vector(
+    name: str, seed: int, only_active: int, only_passive: int, both: int, merging: str
+) -> dict[str, Any]:
+    """Return one vector of the merged protocol."""
+    inputs = vector(name, seed, only_active, only_passive, both)
+    group = GROUPS[name]()
+    ours, theirs = ([x.encode() for x in inputs[f"{role}_ids"]] for role in ("active", "passive"))
+    s, t = ((int(inputs[key][0], 16), int(inputs[key][1], 16)) for key in ("s", "t"))
+    if merging == "active":
+        result, active, passive = merged_transcript(group, ours, theirs, s, t)
+    else:
+        result, passive, active = merged_transcript(group, theirs, ours, t, s)
+    ranks = {"active_ranks": active, "passive_ranks": passive}
+    return {**inputs, **result, **ranks, "merging": merging}
+
+
 def vector(name: str, seed: int, only_active: int, only_passive: int, both: int) -> dict[str, Any]:
-    """Return one vector; its secrets are seeded, as they are for tests only."""
+    """Return one vector of Algorithm 1; its secrets are seeded, as they are for tests only."""
     rng = random.Random(seed)
     group = GROUPS[name]()
     everyone = [f"üser-{seed}-{i}" for i in range(only_active + only_passive + both)]
@@ -178,6 +237,7 @@ def vector(name: str, seed: int, only_active: int, only_passive: int, both: int)
     )
     return {
         "group": name,
+        "merging": None,
         "active_ids": active,
         "passive_ids": passive,
         "s": [hex(x) for x in s],
@@ -194,6 +254,12 @@ def all_vectors() -> dict[str, dict[str, Any]]:
         "x25519-all-shared.json": vector("x25519", 3, 0, 0, 6),
         "x25519-one-empty.json": vector("x25519", 4, 3, 0, 0),
         "modp2048-some-shared.json": vector("modp2048", 5, 2, 3, 2),
+        "x25519-merged-some-shared.json": merged_vector("x25519", 6, 5, 7, 4, "active"),
+        "x25519-merged-by-passive.json": merged_vector("x25519", 7, 6, 3, 4, "passive"),
+        "x25519-merged-none-shared.json": merged_vector("x25519", 8, 3, 2, 0, "active"),
+        "x25519-merged-all-shared.json": merged_vector("x25519", 9, 0, 0, 6, "passive"),
+        "x25519-merged-one-empty.json": merged_vector("x25519", 10, 3, 0, 0, "passive"),
+        "modp2048-merged-some-shared.json": merged_vector("modp2048", 11, 2, 3, 2, "active"),
     }
 
 

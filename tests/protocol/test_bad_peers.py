@@ -482,14 +482,17 @@ def test_bad_anchors_are_refused(merging: RoleName | None, bad: Bad) -> None:
     assert not outcome.has_sent(Step.SECOND_ROUND_BACK)
 
 
-@pytest.mark.parametrize("merging", ["active", "passive"])
-def test_an_anchor_that_is_one_of_the_peers_own_is_refused(merging: RoleName) -> None:
+@pytest.mark.parametrize("merging", PROTOCOLS)
+def test_an_anchor_that_is_one_of_the_peers_own_is_refused(merging: RoleName | None) -> None:
+    """Its own elements are related to each other, but not by the secret that blinds anchors."""
     keys = Keys.fresh(GROUP), Keys.fresh(GROUP)
-    ids, exponent = (OURS, keys[0].first) if merging == "active" else (THEIRS, keys[1].first)
+    ids, exponent = (THEIRS, keys[1].first) if merging == "passive" else (OURS, keys[0].first)
     own = GROUP.power(GROUP.hash_ids(IdColumn.from_bytes(ids[:1])), exponent).tobytes()
     tamper = on_chunk(with_element(0, own))(Step.ANCHORS)
-    outcome = outcome_of_honest_party(tamper, merging, merging, planted=ANCHORS, keys=keys)
-    assert "the peer's elements collide" in outcome.reason()
+    outcome = outcome_of_honest_party(
+        tamper, merging or "active", merging, planted=ANCHORS, keys=keys
+    )
+    assert "check of planted pairs" in outcome.reason()
 
 
 def test_an_honest_party_is_accepted() -> None:

@@ -256,7 +256,8 @@ def test_the_anchors_are_raised_as_the_merging_partys_own(run: Run) -> None:
         assert Step.ANCHORS not in run.sets
         return
     (a, _), (b, d) = ((keys.first, keys.second) for keys in run.keys)
-    anchors = run.sets[Step.ANCHORS]
+    # The completing party blinds them before it uses them.
+    anchors = GROUP.power(run.sets[Step.ANCHORS], run.keys[1].planting)
     for exponents in ((b,), (b, d)):
         planted = GROUP.power(anchors, GROUP.product(*exponents))
         assert common_elements(run.sets[Step.MERGE], planted) == run.planted

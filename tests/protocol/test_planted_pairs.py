@@ -212,7 +212,8 @@ def test_changing_the_shared_elements_is_detected_as_well(how: str, planted: int
     token = b"t" * 32
     keys = Keys.fresh(GROUP), Keys.fresh(GROUP)
     pairs = PlantedPairs(planted, token)
-    looks_shared = np.concatenate([hashed(SHARED), pairs.anchors(GROUP)])
+    blinded = GROUP.power(pairs.anchors(GROUP), keys[1].planting)
+    looks_shared = np.concatenate([hashed(SHARED), blinded])
     change = raise_elements() if how == "raised" else replace_elements
     tamper = changing_w(shared_powers(keys, looks_shared), change)
     active, passive = linked_pair(grace=0.05)
@@ -278,6 +279,39 @@ def test_planted_elements_look_like_any_others(merging: RoleName | None) -> None
     for every in (known, *(GROUP.power(known, each) for each in exponents)):
         for elements in (back, peers):
             assert not (find_rows(sorted_set(every), elements) >= 0).any()
+
+
+@by_both_protocols
+def test_anchors_in_place_of_own_elements_do_not_show_planted_ones(
+    merging: RoleName | None,
+) -> None:
+    """A merging party may have anything raised by name (u, or step 11), and so the anchors too.
+
+    The other party blinds the anchors that it uses with an exponent of their own.
+    """
+    out, back, returned = (
+        (Step.ACTIVE_HASHING, Step.ACTIVE_HASHING_BACK, Step.ACTIVE_FIRST_ROUND_BACK)
+        if merging is None
+        else (Step.MERGING_SET, Step.MERGING_SET_BACK, Step.MERGE)
+    )
+    pairs, keys = PlantedPairs(5, b"t" * 32), (Keys.fresh(GROUP), Keys.fresh(GROUP))
+    anchors = GROUP.power(pairs.anchors(GROUP), keys[0].first)
+
+    def tamper(message: Message) -> list[Message]:
+        if not isinstance(message, SetChunk) or message.step is not out:
+            return [message]
+        rows = np.frombuffer(message.elements, np.uint8).reshape(-1, GROUP.width).copy()
+        rows[:5] = anchors
+        return [replace(message, elements=rows.tobytes())]
+
+    active, passive = linked_pair(grace=0.05)
+    link = RecordingLink(active)
+    links = TamperingLink(link, tamper), passive
+    run_pair(GROUP, OURS, THEIRS, links, keys, planted=pairs, merging=merging)
+    recorded = Recorded(link)
+    by_name = recorded.received(back)[:5]
+    assert len(by_name) == 5
+    assert not (find_rows(recorded.received(returned), by_name) >= 0).any()
 
 
 def test_anchors_are_the_same_in_every_attempt_and_differ_between_unions() -> None:

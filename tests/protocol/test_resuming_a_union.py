@@ -25,6 +25,7 @@ from florist.common.psu.sealed_keys import (
     seal,
     unseal,
 )
+from florist.common.psu.uid_hashes import UID_BYTES
 from florist.common.psu.union_protocol import EXCHANGES
 from florist.common.storage.element_sets import sorted_set
 from florist.common.storage.files import FolderStorage
@@ -114,8 +115,9 @@ def cost(merging: RoleName | None, planted: int = 0) -> dict[Step, int]:
     if merging == "passive":
         own, peer = peer, own
     return {
-        Step.MERGING_SET: 4 * own + 3 * planted,
-        Step.COMPLETING_SET: 4 * (peer + planted),
+        # The completing party also blinds the anchors: those that it receives, and its own.
+        Step.MERGING_SET: 4 * own + 4 * planted,
+        Step.COMPLETING_SET: 4 * peer + 5 * planted,
         Step.MERGE: 2 * (own - SHARED + planted),
         Step.UNION: planted,
     }
@@ -502,13 +504,15 @@ OTHER_ELEMENTS: list[tuple[RoleName | None, Step, RoleName]] = [
     (None, Step.ACTIVE_FIRST_ROUND, "passive"),
     (None, Step.PASSIVE_FIRST_ROUND, "active"),
     (None, Step.SECOND_ROUND, "passive"),
-    # Nothing is sent on of the union, which is the last exchange of the merged protocol.
     *(
         (merging, step, liar)
         for merging in ROLES
         for liar in ROLES
         for step in (Step.MERGING_SET, Step.COMPLETING_SET, Step.MERGE)
     ),
+    # A union in which another person is missing would tell by the outcome whether they are shared.
+    ("active", Step.UNION, "passive"),
+    ("passive", Step.UNION, "active"),
 ]
 
 
@@ -527,6 +531,14 @@ def test_nothing_but_the_same_anchors_are_answered_again(both: Both, merging: Ro
     assert "'anchors'" in lie(both, Step.MERGING_SET, merging)
 
 
+@by_every_protocol
+def test_nothing_counts_as_received_before_anything_was(both: Both) -> None:
+    """Starting over is limited only after the peer has sent a set."""
+    interrupt(both, lost_at(SetHeader, None), "active")
+    received = both.passive.journal()._record.received  # type: ignore[union-attr]
+    assert all(facts.count for facts in received.values())
+
+
 def lie(both: Both, step: Step, liar: RoleName) -> str:
     """Repeat a complete exchange, in which a party sends other elements; return the refusal."""
     bad = both.side(liar)
@@ -537,8 +549,10 @@ def lie(both: Both, step: Step, liar: RoleName) -> str:
     def tamper(sent: Message) -> Iterable[Message]:
         if isinstance(sent, UnionOpening):
             sent = replace(sent, finished=tuple(s for s in sent.finished if s != step))
-        if isinstance(sent, SetChunk) and sent.step is Step.MERGE:  # it is sent as it was stored
-            rows = OTHERS[sent.start : sent.start + len(sent.elements) // GROUP.width]
+        if isinstance(sent, SetChunk) and sent.step in (Step.MERGE, Step.UNION):
+            # These are sent as they were stored.
+            width = GROUP.width if sent.step is Step.MERGE else UID_BYTES
+            rows = OTHERS[sent.start : sent.start + len(sent.elements) // width, :width]
             sent = replace(sent, elements=rows.tobytes())
         return [sent]
 

@@ -11,8 +11,9 @@ import pytest
 from florist.common.groups import make_group
 from florist.common.groups.group import Exponent
 from florist.common.psu.keys import Keys
+from florist.common.psu.union_protocol import EXCHANGES
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.messages import SetChunk, Step
+from florist.common.transport.messages import SetChunk
 from florist.common.transport.recording import RecordingLink
 from tests.protocol.reference import VECTORS, all_vectors
 from tests.support.psu import run_pair
@@ -26,7 +27,9 @@ def load(name: str) -> dict[str, Any]:
 
 
 def keys(exponents: list[str]) -> Keys:
-    return Keys(*(Exponent(int(text, 16)) for text in exponents))
+    """Return the exponents of a vector; those that its protocol does not use are 1."""
+    numbers = [int(text, 16) for text in exponents] + [1, 1]
+    return Keys(*map(Exponent, numbers[:4]))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -41,8 +44,11 @@ def test_every_set_and_both_results_match_the_reference(name: str) -> None:
         [x.encode() for x in vector["passive_ids"]],
         (recorded, passive_link),
         (keys(vector["s"]), keys(vector["t"])),
+        merging=vector["merging"],
     ).views()
-    hashes = {step: hashlib.sha256() for step in Step}
+    exchanges = EXCHANGES["algorithm-1" if vector["merging"] is None else "merged"]
+    steps = [step for each in exchanges for step in (each.out, each.back) if step]
+    hashes = {step: hashlib.sha256() for step in steps}
     for record in recorded.records:
         if isinstance(record.message, SetChunk):
             hashes[record.message.step].update(record.message.elements)

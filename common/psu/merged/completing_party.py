@@ -62,7 +62,7 @@ def run_completing(
     b, d = work.keys.first, work.keys.second
 
     def answer_peer(run: ExchangeRun) -> StoredSet:
-        firsts = group.power(run.receive_anchors(), b)
+        firsts = group.power(work.blinded(run.receive_anchors()), b)
         planted = np.concatenate([firsts, group.power(firsts, d)])
         count = run.receive_count(run.out, work.peer_size)
         return run.answer_and_keep(count, b, d, planted)
@@ -103,7 +103,8 @@ def send_sorted_and_keep_rows(run: ExchangeRun, before: Exponent, after: Exponen
 
     The order of our rows would tell the peer which of our rows are shared.
     """
-    work, width, anchors = run.work, run.work.group.width, run.work.anchors()
+    work, width = run.work, run.work.group.width
+    anchors = work.blinded(work.anchors())
     ids, record = work.ids, width + ROW_BYTES
     with (
         work.sorting(run.out.label, len(ids) + len(anchors), record) as sorter,

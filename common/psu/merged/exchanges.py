@@ -134,17 +134,20 @@ def originate_union(run: ExchangeRun, records: Iterable[Elements], count: int) -
     with work.sorting(out.label, count, width) as sorter:
         for each in records:
             sorter.add(each)
-        send_header(run.channel, out, sorter.complete())
-        start = 0
+        sorter.complete()
         with work.storing(out) as writer:
-            for block in in_chunks(sorter.blocks(), rows_per_chunk(UID_BYTES)):
-                uids = np.ascontiguousarray(block[:, :UID_BYTES])
-                if not distinct.accepts(uids):
+            for block in sorter.blocks():
+                if not distinct.accepts(np.ascontiguousarray(block[:, :UID_BYTES])):
                     raise ProtocolViolation(f"step {out.label}: elements of the union collide")
                 writer.append(block)
-                send_chunk(run.channel, out, start, uids)
-                start += len(block)
-    return work.finish(out, writer.tally.facts, width)
+    # Nothing is sent before all of it is checked.
+    union = work.stored(out, writer.tally.facts, width)
+    send_header(run.channel, out, len(union))
+    start = 0
+    for block in in_chunks(union.chunks(), rows_per_chunk(UID_BYTES)):
+        send_chunk(run.channel, out, start, np.ascontiguousarray(block[:, :UID_BYTES]))
+        start += len(block)
+    return work.finish(out, union.facts, width)
 
 
 @high_priority()
@@ -156,4 +159,6 @@ def receive_union(run: ExchangeRun, whole: int) -> StoredSet:
         for chunk in run.received(out, coming, UID_BYTES):
             require_shuffled(out, order, chunk)
             writer.append(chunk)
+    # A second union with another person left out would tell the peer about that person.
+    work.journal.check_received(out, writer.tally.facts)
     return work.finish(out, writer.tally.facts, UID_BYTES)
