@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -11,8 +10,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
-    """Yield the items in tuples of `size`; the last one may have fewer."""
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of `size`; the last one may have fewer.
+
+    If the items end with an exception, it is raised after those before it were yielded.
+    """
     iterator = iter(items)
-    while batch := tuple(islice(iterator, size)):
-        yield batch
+    while True:
+        batch: list[T] = []
+        end: Exception | None = None
+        while len(batch) < size and end is None:
+            try:
+                batch.append(next(iterator))
+            except Exception as error:  # noqa: BLE001 - raised again below
+                end = error
+        if batch:
+            yield batch
+        if isinstance(end, StopIteration):
+            return
+        if end is not None:
+            raise end

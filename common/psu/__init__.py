@@ -1,1 +1,4 @@
-"""Private set union, Algorithm 1 of the paper. It imports neither Ray nor the cluster code."""
+"""Private set union, by Algorithm 1 of the paper or by the merged protocol.
+
+It imports neither Ray nor the cluster code.
+"""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 
 from florist.common.core.batches import batched
+from florist.common.core.errors import ProtocolViolation
 from florist.common.storage.element_sets import sorted_set
 
 if TYPE_CHECKING:
@@ -103,8 +104,14 @@ class LocalExecutor:
 
     def checked(self, chunks: Iterable[Elements]) -> Iterator[Elements]:
         for several in batched(chunks, CHECKED_AT_ONCE):
-            self.group.validate(np.concatenate(several))
-            yield from several
+            try:
+                self.group.validate(np.concatenate(several))
+            except ProtocolViolation:
+                for chunk in several:
+                    self.group.validate(chunk)
+                    yield chunk
+            else:
+                yield from several
 
     def sorted(self, rows: Elements) -> Elements:
         return sorted_set(rows)

@@ -26,7 +26,7 @@ docs/concepts/union.md has the probability of detection, and what this does not 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ProtocolViolation
@@ -43,7 +43,7 @@ class PlantedPairs:
 
     count: int
     #: The token of the union, to which both parties have contributed.
-    token: bytes
+    token: bytes = field(repr=False)
 
     @property
     def elements(self) -> int:
