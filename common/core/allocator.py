@@ -22,8 +22,9 @@ _MAX_MMAP_THRESHOLD = 32 << 20
 
 
 def return_freed_memory() -> None:
-    """From now on, return freed memory, so that the process is no larger than what it uses."""
+    """From now on, return freed memory, so that the process is hardly larger than what it uses."""
     _set(_M_MMAP_THRESHOLD, 1 << 20)
+    # A few chunks of a union stay; otherwise their pages would be cleared for each new one.
     _set(_M_TRIM_THRESHOLD, 8 << 20)
 
 
