@@ -71,8 +71,8 @@ class UnionSettings(Section):
     protocol: ProtocolName = Field(
         default="merged",
         description="How the union is computed. `merged` takes 30% less computing and 43% less "
-        "traffic; `algorithm-1` is the paper's protocol. To a party that follows the protocol, both "
-        "reveal the same.",
+        "traffic; `algorithm-1` is the paper's protocol. To a party that follows the protocol, "
+        "both reveal the same.",
     )
     privacy: CountPrivacy | None = Field(
         default=CountPrivacy(),
