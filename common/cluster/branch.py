@@ -37,6 +37,7 @@ from florist.common.psu.partitions import share
 from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.ranks import RANK_BYTES
 from florist.common.psu.stored_sets import arriving_set
+from florist.common.psu.union_protocol import merges
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.session import Session, SessionTimeouts, make_hello
 from florist.common.settings.network import Tls
@@ -97,8 +98,8 @@ class Branch:
             journal.begin_part(order.token, order.peer_size)
         limit = order.config.alignment.memory_bytes
         width, sizes = self._group.width, (order.size, order.peer_size)
-        merges = None if order.merging is None else order.merging == self._role(order).name
-        journal.storage.require_space(disk_needed(width, *sizes, limit, merges, order.count))
+        we_merge = merges(order.merging, self._role(order).name)
+        journal.storage.require_space(disk_needed(width, *sizes, limit, we_merge, order.count))
         attempt = _BranchAttempt(order, journal, list(members))
         if not order.has_ids:
             rows = share(order.size, order.number, order.count)
@@ -172,7 +173,7 @@ class Branch:
             memory_for_sorting(order.config.alignment.memory_bytes),
             WorkerGroup(order.number, attempt.mailbox, members, check),
             attempt.ids,
-            PlantedPairs(order.planted_pairs, order.token),
+            PlantedPairs(order.config.agreement.union.planted_pairs, order.token),
             order.merging,
         )
         progress = CountedProgress(attempt.progress, session.count_work)

@@ -107,7 +107,6 @@ class BranchOrder(BranchMessage):
     has_ids: bool
     #: The secret exponents.
     keys: tuple[int, int, int, int] = Field(repr=False)
-    planted_pairs: int
     #: The party that merges; None by Algorithm 1.
     merging: RoleName | None
     #: The sizes of both parties' whole sets, padding included.

@@ -186,7 +186,6 @@ class _HeadAttempt:
             done=done,
             has_ids=joint.has_ids,
             keys=(keys.first, keys.second, keys.third, keys.planting),
-            planted_pairs=task.planted_pairs(union_secrets).count,
             merging=task.merging_party(size, joint.peer_size),
             size=size,
             peer_size=joint.peer_size,

@@ -34,6 +34,7 @@ from florist.common.psu.set_stream import (
     require_shuffled,
     rows_per_chunk,
     send_chunk,
+    send_chunks,
     send_header,
     wrong_count,
 )
@@ -131,9 +132,7 @@ class ExchangeRun:
                 sorter.add(added)
             send_header(self.channel, back, sorter.complete())
             with self.work.storing(out) as writer:
-                for start, chunk in self.distinct(sorter):
-                    writer.append(chunk)
-                    send_chunk(self.channel, back, start, chunk)
+                send_chunks(self.channel, back, writer.appended(self._distinct(sorter)))
         return self.work.finish(out, writer.tally.facts)
 
     @high_priority()
@@ -154,7 +153,7 @@ class ExchangeRun:
         ):
             self._receive_into(sorter, coming, exponent, received)
             sorter.complete()
-            raised = (chunk for _, chunk in self.distinct(sorter))
+            raised = self._distinct(sorter)
             with self.work.storing(out) as writer:
                 for before, after in in_step(received.chunks(), raised, self.work.group.width):
                     if len(after):
@@ -194,10 +193,7 @@ class ExchangeRun:
             self._spooled(self._tallied(self.received(back, count), tally)) as answers,
             self.work.storing(out) as writer,
         ):
-            sent = 0
-            for chunk in chunks:
-                send_chunk(self.channel, out, sent, chunk)
-                sent += len(chunk)
+            send_chunks(self.channel, out, chunks)
             for chunk in self.raised(answers, after, check=True):
                 writer.append(kept(chunk))
         self.work.journal.check_received(back, tally.facts)
@@ -242,16 +238,13 @@ class ExchangeRun:
             sorter.add(added)
             sorter.complete()
             with self.work.storing(out) as writer:
-                for _, chunk in self.distinct(sorter):
+                for chunk in self._distinct(sorter):
                     writer.append(chunk)
         return self.work.finish(out, writer.tally.facts)
 
     def _send_back(self, chunks: Iterable[Elements], count: int) -> None:
         send_header(self.channel, self.back, count)
-        done = 0
-        for chunk in chunks:
-            send_chunk(self.channel, self.back, done, chunk)
-            done += len(chunk)
+        send_chunks(self.channel, self.back, chunks)
 
     def _journalled(self, pairs: Iterable[tuple[Elements, Elements]]) -> Iterator[Elements]:
         """Yield the second chunk of each pair, after recording the first, as it was received."""
@@ -306,17 +299,13 @@ class ExchangeRun:
         """Send what a sorter holds; return how many elements that were."""
         count = sorter.complete()
         send_header(self.channel, step, count)
-        for start, chunk in self._numbered(sorter):
-            send_chunk(self.channel, step, start, chunk)
+        send_chunks(self.channel, step, self._in_chunks(sorter))
         return count
 
     def send_stored(self, step: Step, stored: StoredSet) -> None:
         """Send a stored set as it is."""
         send_header(self.channel, step, len(stored))
-        start = 0
-        for chunk in stored.chunks():
-            send_chunk(self.channel, step, start, chunk)
-            start += len(chunk)
+        send_chunks(self.channel, step, stored.chunks())
 
     def _tallied(self, chunks: Iterable[Elements], tally: Tally) -> Iterator[Elements]:
         for chunk in chunks:
@@ -368,25 +357,15 @@ class ExchangeRun:
                 copy.append(chunk)
         self.work.journal.check_received(out, tally.facts)
 
-    def distinct(
-        self, sorter: SetSorter, width: int | None = None
-    ) -> Iterator[tuple[int, Elements]]:
-        """Yield a sorted set in chunks, each with the index of its first row, checked for repeats.
-
-        The rows have `width` bytes; by default they are elements.
-        """
+    def _distinct(self, sorter: SetSorter) -> Iterator[Elements]:
+        """Yield a sorted set in chunks, after checking that all elements are distinct."""
         distinct = AscendingCheck()
-        for start, chunk in self._numbered(sorter, width):
+        for chunk in self._in_chunks(sorter):
             if not distinct.accepts(chunk):
                 # Distinct encodings of one element differ by a point of small order.
                 raise ProtocolViolation(f"step {self.out.label}: the peer's elements collide")
-            yield start, chunk
+            yield chunk
 
-    def _numbered(
-        self, sorter: SetSorter, width: int | None = None
-    ) -> Iterator[tuple[int, Elements]]:
-        """Yield a sorted set in chunks, each with the index of its first row."""
-        start = 0
-        for chunk in in_chunks(sorter.blocks(), rows_per_chunk(width or self.work.group.width)):
-            yield start, chunk
-            start += len(chunk)
+    def _in_chunks(self, sorter: SetSorter) -> Iterator[Elements]:
+        """Yield a sorted set, as many elements at a time as one message holds."""
+        return in_chunks(sorter.blocks(), rows_per_chunk(self.work.group.width))

@@ -15,7 +15,7 @@ from florist.common.core.errors import ProtocolViolation
 from florist.common.transport.messages import SetChunk, SetHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from florist.common.psu.sorted_streams import AscendingCheck
     from florist.common.storage.elements import Elements
@@ -39,6 +39,14 @@ def send_header(channel: Channel, step: Step, count: int) -> None:
 def send_chunk(channel: Channel, step: Step, start: int, elements: Elements) -> None:
     """Send the elements from index `start` on."""
     channel.send(SetChunk(step, start, elements.tobytes()))
+
+
+def send_chunks(channel: Channel, step: Step, chunks: Iterable[Elements]) -> None:
+    """Send all elements of a set, chunk by chunk."""
+    start = 0
+    for chunk in chunks:
+        send_chunk(channel, step, start, chunk)
+        start += len(chunk)
 
 
 def receive_header(channel: Channel, step: Step, expected: int) -> None:

@@ -102,6 +102,12 @@ class SetWriter:
         self.tally.add(elements)
         self.file.write(elements.data)
 
+    def appended(self, chunks: Iterable[Elements]) -> Iterator[Elements]:
+        """Yield the chunks, after appending each."""
+        for chunk in chunks:
+            self.append(chunk)
+            yield chunk
+
 
 @contextmanager
 def writing_set(storage: Storage, name: str) -> Iterator[SetWriter]:

@@ -49,6 +49,10 @@ class Sizes:
         """Return the sizes from the point of view of one party."""
         return cls(own, peer) if role == "active" else cls(peer, own)
 
+    def by(self, role: RoleName) -> int:
+        """Return the size of one party's set."""
+        return self.active if role == "active" else self.passive
+
 
 def merging_party(protocol: ProtocolName, sizes: Sizes) -> RoleName | None:
     """Return the party that merges; None for Algorithm 1.
@@ -61,13 +65,17 @@ def merging_party(protocol: ProtocolName, sizes: Sizes) -> RoleName | None:
     return min(roles, key=lambda role: exponentiations(role, sizes, shared=0))
 
 
+def merges(merging: RoleName | None, role: RoleName) -> bool | None:
+    """Return whether a party merges; None for Algorithm 1."""
+    return None if merging is None else merging == role
+
+
 def exponentiations(merging: RoleName | None, sizes: Sizes, shared: int) -> int:
     """Return how many exponentiations both parties compute, planted pairs not counted."""
     both = sizes.active + sizes.passive
     if merging is None:
         return 5 * both + 2 * (both - shared)
-    smaller = sizes.active if merging == "active" else sizes.passive
-    return 4 * both + 2 * smaller - 2 * shared
+    return 4 * both + 2 * sizes.by(merging) - 2 * shared
 
 
 def own_exponentiations(merging: RoleName | None, role: RoleName, sizes: Sizes, shared: int) -> int:
@@ -75,8 +83,7 @@ def own_exponentiations(merging: RoleName | None, role: RoleName, sizes: Sizes, 
     if merging is not None:  # half of all, whoever merges
         return exponentiations(merging, sizes, shared) // 2
     both = sizes.active + sizes.passive
-    own = sizes.active if role == "active" else sizes.passive
-    return 2 * both + own + (both - shared)
+    return 2 * both + sizes.by(role) + (both - shared)
 
 
 def traffic(merging: RoleName | None, sizes: Sizes, shared: int, width: int) -> int:
@@ -85,7 +92,7 @@ def traffic(merging: RoleName | None, sizes: Sizes, shared: int, width: int) -> 
     union = both - shared
     if merging is None:
         return width * (4 * both + 2 * union)
-    own = sizes.active if merging == "active" else sizes.passive
+    own = sizes.by(merging)
     # u, v and e; u' and w; the remainder; the hashes.
     return width * (2 * both + own + (own - shared)) + UID_BYTES * union
 

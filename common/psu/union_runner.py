@@ -12,7 +12,7 @@ from florist.common.psu.limits import disk_needed, memory_for_sorting
 from florist.common.psu.padded_set import PaddedSet, noise_of
 from florist.common.psu.planted_pairs import PlantedPairs
 from florist.common.psu.union_handshake import AnnouncedSet, open_union
-from florist.common.psu.union_protocol import EXCHANGES, Sizes, merging_party
+from florist.common.psu.union_protocol import EXCHANGES, Sizes, merges, merging_party
 from florist.common.psu.union_work import UnionWork
 from florist.common.session.open_session import ConnectingRole
 from florist.common.storage.files import FolderStorage
@@ -188,8 +188,9 @@ class LocalUnionRunner:
         secrets[table] = union
         size, limit = len(task.padded_ids(union)), task.config.alignment.memory_bytes
         merging = task.merging_party(size, journal.peer_size)
-        merges = None if merging is None else merging == task.role.name
-        storage.require_space(disk_needed(group.width, size, journal.peer_size, limit, merges))
+        sizes = size, journal.peer_size
+        we_merge = merges(merging, task.role.name)
+        storage.require_space(disk_needed(group.width, *sizes, limit, we_merge))
         work = UnionWork(
             self.executor,
             union.keys,

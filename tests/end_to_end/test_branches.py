@@ -256,7 +256,7 @@ def test_dummies_stay_the_same_after_a_lost_branch(
     assert 130 + 40 <= start.size - people <= 130 + 3 * 40
     assert start.merging == "passive"
     # The completing party adds the anchors of planted pairs.
-    anchors = start.planted_pairs if role == "active" else 0
+    anchors = start.config.agreement.union.planted_pairs if role == "active" else 0
     for step in OWN_STEPS[role]:
         assert len(set(before[step])) == start.size + anchors
         assert wire.sent(step) == before[step]

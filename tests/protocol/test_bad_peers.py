@@ -22,7 +22,9 @@ from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import Goodbye, SetChunk, SetHeader, Step, UnionDigest
 from florist.common.transport.recording import Direction, RecordingLink
+from tests.support.parties import other
 from tests.support.psu import run_pair
+from tests.support.steps import sender
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
@@ -43,16 +45,6 @@ OURS = [f"a{i}".encode() for i in range(20)] + [b"bob", b"eve"]
 THEIRS = [f"p{i}".encode() for i in range(30)] + [b"bob", b"eve"]
 
 ALGORITHM_1 = tuple(step for step in Step if step < Step.ANCHORS or 100 < step < 120)
-FROM_ACTIVE = frozenset(
-    {
-        Step.ACTIVE_FIRST_ROUND,
-        Step.PASSIVE_FIRST_ROUND_BACK,
-        Step.SECOND_ROUND,
-        Step.ACTIVE_HASHING,
-        Step.PASSIVE_HASHING_BACK,
-        Step.ANCHORS,
-    }
-)
 MERGED = (
     Step.MERGING_SET,
     Step.MERGING_SET_BACK,
@@ -61,9 +53,6 @@ MERGED = (
     Step.MERGE,
     Step.REMAINDER,
     Step.UNION,
-)
-FROM_MERGING = frozenset(
-    {Step.MERGING_SET, Step.COMPLETING_SET_BACK, Step.REMAINDER, Step.ANCHORS},
 )
 #: Steps whose sets have an order of their own.
 IN_ORDER = frozenset(
@@ -78,17 +67,6 @@ SHUFFLED = frozenset({*ALGORITHM_1, *MERGED}) - IN_ORDER
 #: Steps of exchanges in which the originator waits for the answer's header before it sends chunks.
 WAITING = IN_ORDER | {Step.COMPLETING_SET}
 PROTOCOLS: tuple[RoleName | None, ...] = (None, "active", "passive")
-
-
-def sender(step: Step, merging: RoleName | None) -> RoleName:
-    """Return the party that sends a step."""
-    if merging is None:
-        return "active" if step in FROM_ACTIVE else "passive"
-    return merging if step in FROM_MERGING else other(merging)
-
-
-def other(role: RoleName) -> RoleName:
-    return "passive" if role == "active" else "active"
 
 
 def width_of(step: Step) -> int:

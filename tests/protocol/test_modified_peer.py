@@ -33,6 +33,7 @@ from florist.common.transport.recording import Direction, RecordingLink
 from florist.experiments.simulation import Holdings, SimulationSettings, World, observe
 from florist.passive_party import psu_role as passive_role
 from tests.support.psu import run_pair
+from tests.support.steps import received_elements
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
@@ -149,14 +150,7 @@ def inverse(exponent: Exponent) -> Exponent:
 
 
 def received(link: RecordingLink, step: Step, width: int = GROUP.width) -> Elements:
-    parts = [
-        record.message.elements
-        for record in link.records
-        if record.direction is Direction.RECEIVED
-        and isinstance(record.message, SetChunk)
-        and record.message.step is step
-    ]
-    return np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
+    return received_elements(link, step, width)
 
 
 def run_with_marks(keys: tuple[Keys, Keys], mark: Exponent, merging: RoleName | None) -> Marked:

@@ -25,8 +25,9 @@ from florist.common.storage.element_sets import difference, find_rows, sorted_se
 from florist.common.storage.id_column import IdColumn
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import SetChunk, Step
-from florist.common.transport.recording import Direction, RecordingLink
+from florist.common.transport.recording import RecordingLink
 from tests.support.psu import run_pair
+from tests.support.steps import received_elements
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
@@ -126,14 +127,7 @@ class Recorded:
     link: RecordingLink
 
     def received(self, step: Step, width: int = GROUP.width) -> Elements:
-        parts = [
-            record.message.elements
-            for record in self.link.records
-            if record.direction is Direction.RECEIVED
-            and isinstance(record.message, SetChunk)
-            and record.message.step is step
-        ]
-        return np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
+        return received_elements(self.link, step, width)
 
     def union(self, merging: RoleName | None) -> Elements:
         if merging is None:

@@ -40,6 +40,8 @@ from florist.common.transport.messages import (
 )
 from florist.common.transport.recording import Direction, RecordingLink
 from tests.support.ideal_union import is_ideal
+from tests.support.parties import other
+from tests.support.steps import sender
 from tests.support.tampering import TamperingLink
 from tests.support.unions import CountingGroup, Side, attempt_both
 from tests.support.waiting import wait_until
@@ -64,8 +66,6 @@ ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 PROTOCOLS: tuple[RoleName | None, ...] = (None, *ROLES)
 by_every_protocol = pytest.mark.parametrize("merging", PROTOCOLS)
 
-FROM_ACTIVE = {3, 6, 8, 11, 112}
-FROM_MERGING = {Step.ANCHORS, Step.MERGING_SET, Step.COMPLETING_SET_BACK, Step.REMAINDER}
 FIRST_ROUNDS = (Step.ACTIVE_FIRST_ROUND, Step.PASSIVE_FIRST_ROUND)
 #: The exchanges of the merged protocol that others need, and that need no other.
 BOTH_SETS = (Step.MERGING_SET, Step.COMPLETING_SET)
@@ -80,17 +80,6 @@ def steps_of(merging: RoleName | None) -> list[Step]:
 def exchanges_of(merging: RoleName | None) -> set[Step]:
     """Return the first steps of all exchanges of a protocol."""
     return {each.out for each in EXCHANGES["algorithm-1" if merging is None else "merged"]}
-
-
-def sender(step: Step, merging: RoleName | None) -> RoleName:
-    """Return the party that sends a step."""
-    if merging is None:
-        return "active" if step in FROM_ACTIVE else "passive"
-    return merging if step in FROM_MERGING else other(merging)
-
-
-def other(role: RoleName) -> RoleName:
-    return "passive" if role == "active" else "active"
 
 
 def last_exchange(merging: RoleName | None) -> tuple[Step, tuple[Step, ...]]:

@@ -18,7 +18,7 @@ from florist.common.psu.set_stream import (
     receive_count,
     require_shuffled,
     rows_per_chunk,
-    send_chunk,
+    send_chunks,
     send_header,
 )
 from florist.common.psu.sorted_streams import AscendingCheck, difference_of, in_chunks
@@ -143,10 +143,8 @@ def originate_union(run: ExchangeRun, records: Iterable[Elements], count: int) -
     # Nothing is sent before all of it is checked.
     union = work.stored(out, writer.tally.facts, width)
     send_header(run.channel, out, len(union))
-    start = 0
-    for block in in_chunks(union.chunks(), rows_per_chunk(UID_BYTES)):
-        send_chunk(run.channel, out, start, np.ascontiguousarray(block[:, :UID_BYTES]))
-        start += len(block)
+    uids = (np.ascontiguousarray(block[:, :UID_BYTES]) for block in union.chunks())
+    send_chunks(run.channel, out, in_chunks(uids, rows_per_chunk(UID_BYTES)))
     return work.finish(out, union.facts, width)
 
 

@@ -129,7 +129,6 @@ def test_an_order_is_decoded_as_it_was_sent(tmp_path: Path) -> None:
         done=frozenset({Step.SECOND_ROUND}),
         has_ids=False,
         keys=(1, 2**255, 3, 4),
-        planted_pairs=4,
         merging="passive",
         size=4,
         peer_size=5,
