@@ -14,7 +14,7 @@ from setuptools.command.build_ext import build_ext
 
 FOLDERS = ("protos", "common", "active_party", "passive_party", "experiments", "api", "cli")
 #: Packages with C sources in a folder `native`; each is compiled into a module `_native`.
-WITH_KERNELS = ("common/groups", "common/privacy", "common/training")
+WITH_KERNELS = ("common/groups", "common/oblivious_transfer", "common/privacy", "common/training")
 #: The kernels parse data from the peer, so a memory error must not become code execution: stack
 #: canaries, checked string functions, and no memory that is both writable and executable.
 HARDENED_CODE = ("-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2")

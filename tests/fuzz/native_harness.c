@@ -5,6 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "aes_ni.h"
+#include "aes_streams.h"
+#include "bit_columns.h"
 #include "curve_check.h"
 #include "embedding_rows.h"
 #include "hash_to_curve.h"
@@ -106,6 +109,30 @@ static void try_merkle(void)
     free(offsets), free(data), free(salts), free(one), free(other), free(pairs);
 }
 
+static void try_transfers(void)
+{
+    if (!florist_aes_ni_available())
+        return;
+    const size_t count = draw() % MOST, row_bytes = draw() % 100, blocks = draw() % 9;
+    const size_t stride = 16 * blocks + draw() % 20, columns = 1 + draw() % BIT_COLUMNS;
+    uint8_t *keys = filled(16 * count), *key = filled(16), *offset = filled(16);
+    uint8_t *rows = filled(count * row_bytes), *one = filled(count * row_bytes);
+    uint8_t *streams = filled(16 * count * blocks), *hashes = filled(16 * count);
+    /* The last column may end with its last block. */
+    uint8_t *matrix = filled((BIT_COLUMNS - 1) * stride + 16 * blocks);
+    uint8_t *transposed = filled(128 * 16 * blocks), *sums = filled(16 * columns);
+
+    florist_key_streams(streams, keys, count, blocks, draw());
+    florist_tweaked_hashes(hashes, keys, count, key, offset, draw());
+    florist_encrypt_rows(one, rows, count, row_bytes, key, keys);
+    florist_encrypt_rows(one, one, count, row_bytes, key, keys);
+    require_equal(one, rows, count * row_bytes, "pads applied twice");
+    florist_transpose_bits(transposed, matrix, stride, blocks);
+    florist_column_hashes(sums, matrix, columns, stride, blocks, key);
+    free(keys), free(key), free(offset), free(rows), free(one), free(streams), free(hashes);
+    free(matrix), free(transposed), free(sums);
+}
+
 static void try_embeddings(void)
 {
     const size_t rows = draw() % MOST, columns = 1 + draw() % 6, width = 1 + draw() % 9;
@@ -148,6 +175,7 @@ int main(int count, char **arguments)
     do {
         try_groups();
         try_merkle();
+        try_transfers();
         try_embeddings();
         inputs++;
     } while (time(NULL) < end);

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-KERNELS = tuple(ROOT / f"common/{name}/native" for name in ("groups", "privacy", "training"))
+PACKAGES = ("groups", "oblivious_transfer", "privacy", "training")
+KERNELS = tuple(ROOT / f"common/{name}/native" for name in PACKAGES)
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 

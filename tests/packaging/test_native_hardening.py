@@ -12,7 +12,7 @@ from tests.support.elf import missing_protections
 SETUP = Path(__file__).parents[2] / "setup.py"
 
 
-@pytest.mark.parametrize("package", ["groups", "privacy", "training"])
+@pytest.mark.parametrize("package", ["groups", "oblivious_transfer", "privacy", "training"])
 def test_installed_kernels_are_hardened(package: str) -> None:
     found = find_spec(f"florist.common.{package}._native")
     if found is None or found.origin is None:
