@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.audit.audit_folder import AuditFolder
-from florist.common.audit.findings import AuditRecord, Figures, Finding
+from florist.common.audit.findings import AuditRecord, Figures
 from florist.common.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def load_audit(runs: RunDirectory) -> AuditRecord:
 def repeat_audit(runs: RunDirectory, record: AuditRecord) -> Figures:
     """Repeat all attacks on the peer's view that was kept, over all epochs.
 
-    The intervals are more precise, and corrected for the number of attacks only.
+    The intervals are more precise, and corrected for the number of attacks and strata only.
 
     Raises:
         ConfigurationError: the view was not kept, or cannot be read.
@@ -49,7 +49,13 @@ def repeat_audit(runs: RunDirectory, record: AuditRecord) -> Figures:
     sightings = load_view(AuditFolder(runs.audit).view, alignment.summary.union_sha256)
     own = np.zeros(alignment.summary.union_size, dtype=np.bool_)
     own[alignment.rank_of_row] = True
-    confidence = Comparisons.of_one_audit(record.role).confidence("epochs")
-    results = attack_as_peer(record.role, sightings, own, SAMPLES, confidence)
-    findings = tuple(found for found in map(Finding.of, results) if found)
-    return Figures(max(seen.step for seen in sightings) + 1, "epochs", findings)
+    comparisons = Comparisons.of_one_audit(record.role)
+    attacks = attack_as_peer(
+        record.role,
+        sightings,
+        own,
+        SAMPLES,
+        comparisons.confidence("epochs"),
+        comparisons.stratum_confidence(),
+    )
+    return Figures.of(max(seen.step for seen in sightings) + 1, "epochs", attacks)

@@ -15,6 +15,7 @@ from florist.common.reports.audit_report import (
     WINDOW_HEADS,
     conclusion,
     draw_audits,
+    skipped_text,
     table_rows,
     window_rows,
 )
@@ -34,6 +35,7 @@ def audit_json(record: AuditRecord, newest: list[Figures]) -> dict[str, object]:
         "settings": record.settings.model_dump(mode="json"),
         "followed": record.followed,
         "worst_window": record.summary()["worst_window"],
+        "worst_stratum": record.summary()["worst_stratum"],
         "newest": [
             asdict(figures) | {"verdict": verdict(figures.findings, record.settings)}
             for figures in newest
@@ -57,6 +59,9 @@ def describe_audit(record: AuditRecord, newest: list[Figures], out: Console) -> 
     if newest:
         out.print(table)
         out.print(windows)
+    text = skipped_text(record)
+    if text is not None:
+        out.print(text, markup=False)
     out.print(conclusion(record))
     limits = {
         key: value

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from florist.common.audit.attack_runner import PeerAttacks
     from florist.common.audit.statistics import AttackResult
+    from florist.common.audit.strata import StratumResult
     from florist.common.core.roles import RoleName
 
 #: Increased when the file format changes such that an older reader would misread it.
-FORMAT = 2
-#: Format 1 had no training windows.
-_READABLE = (1, FORMAT)
+FORMAT = 3
+#: Format 1 had no training windows, and format 2 neither strata nor skipped attacks.
+_READABLE = (1, 2, FORMAT)
 
 #: The fewest UIDs of each kind, real and synthetic, for which an AUC is reported.
 FEWEST = 100
@@ -51,6 +53,22 @@ Verdict = Literal["fine", "warn", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
+class StratumFinding:
+    """The folded AUC of an attack in the stratum where it does best."""
+
+    stratum: str
+    auc: IntervalEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedAttack:
+    """An attack that we cannot make on ourselves, and why."""
+
+    attack: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """How well an attack distinguishes our real rows from our synthetic ones."""
 
@@ -60,9 +78,11 @@ class Finding:
     #: The share of UIDs found at `FALSE_POSITIVES`, real or synthetic, whichever is more. None if
     #: there are too few UIDs.
     tpr: IntervalEstimate | None
+    #: None if no stratum has enough UIDs, or if the audit has no strata.
+    worst: StratumFinding | None = None
 
     @classmethod
-    def of(cls, result: AttackResult) -> Finding | None:
+    def of(cls, result: AttackResult, worst: StratumResult | None = None) -> Finding | None:
         """Return the finding, or None if the attack scored too few UIDs."""
         fewest = min(result.real, result.synthetic)
         if fewest < FEWEST:
@@ -72,6 +92,9 @@ class Finding:
             result.attack,
             _rounded(result.folded_auc),
             _rounded(result.true_positive_rate(FALSE_POSITIVES)) if has_rates else None,
+            None
+            if worst is None
+            else StratumFinding(worst.stratum, _rounded(worst.result.folded_auc)),
         )
 
 
@@ -86,6 +109,18 @@ class Figures:
     step: int
     over: Scope
     findings: tuple[Finding, ...]
+    skipped: tuple[SkippedAttack, ...] = ()
+
+    @classmethod
+    def of(cls, step: int, over: Scope, attacks: PeerAttacks) -> Figures:
+        """Return what the peer's attacks found."""
+        found = (Finding.of(each, attacks.worst.get(each.attack)) for each in attacks.results)
+        return cls(
+            step,
+            over,
+            tuple(finding for finding in found if finding),
+            tuple(SkippedAttack(*each) for each in attacks.skipped.items()),
+        )
 
     @property
     def scope_text(self) -> str:
@@ -111,8 +146,11 @@ class Excess:
 
     def __str__(self) -> str:
         what = f"finds {self.estimate} of the UIDs at {FALSE_POSITIVES:.0%} false positives"
+        worst = self.finding.worst
         if self.estimate is self.finding.auc:
             what = f"AUC {self.estimate}"
+        elif worst is not None and self.estimate is worst.auc:
+            what = f"AUC {self.estimate} in {worst.stratum}"
         return f"{what}, above audit.{self.key} {self.limit:g}"
 
 
@@ -140,7 +178,7 @@ class AuditRecord:
         return verdict(everything, self.settings)
 
     def summary(self) -> dict[str, Any]:
-        """Return the verdict, the strongest attack of the newest audit, and the worst window.
+        """Return the verdict, the strongest attack of the newest audit, and where attacks do best.
 
         This is for `metrics.json`.
         """
@@ -151,7 +189,15 @@ class AuditRecord:
         if worst:
             figures, finding = worst
             window = asdict(finding) | {"over": figures.over, "step": figures.step}
-        return {"verdict": self.verdict, "strongest": strongest, "worst_window": window}
+        stratum = worst_stratum_of(self.last)
+        return {
+            "verdict": self.verdict,
+            "strongest": strongest,
+            "worst_window": window,
+            "worst_stratum": None
+            if stratum is None
+            else {"attack": stratum[0]} | asdict(stratum[1]),
+        }
 
     # The file holds a header line and then one line per audit.
 
@@ -222,12 +268,28 @@ def worst_window(
     return max(found, key=lambda pair: (pair[1].auc.low, pair[1].auc.value), default=None)
 
 
+def worst_stratum_of(audits: Iterable[Figures]) -> tuple[str, StratumFinding] | None:
+    """Return the attack and stratum with the highest lower end of the AUC; None without any."""
+    found = (
+        (finding.attack, finding.worst)
+        for figures in audits
+        for finding in figures.findings
+        if finding.worst is not None
+    )
+    return max(found, key=lambda pair: (pair[1].auc.low, pair[1].auc.value), default=None)
+
+
 def excesses(
     findings: Iterable[Finding], settings: AuditSettings, then: Verdict
 ) -> Iterator[Excess]:
     """Yield the findings above our limits for `then`, the strongest attack first."""
     for finding in sorted(findings, key=lambda finding: -finding.auc.value):
-        for name, estimate in (("above", finding.auc), ("tpr_above", finding.tpr)):
+        in_stratum = finding.worst.auc if finding.worst is not None else None
+        for name, estimate in (
+            ("above", finding.auc),
+            ("above", in_stratum),
+            ("tpr_above", finding.tpr),
+        ):
             limit = getattr(settings, f"{then}_{name}")
             if limit is not None and estimate is not None and estimate.low > limit:
                 yield Excess(finding, estimate, f"{then}_{name}", limit)
@@ -252,7 +314,15 @@ def _figures(facts: dict[str, Any]) -> Figures:
             found["attack"],
             IntervalEstimate(**found["auc"]),
             None if found["tpr"] is None else IntervalEstimate(**found["tpr"]),
+            _stratum(found.get("worst")),
         )
         for found in facts["findings"]
     ]
-    return Figures(facts["step"], facts["over"], tuple(findings))
+    skipped = tuple(SkippedAttack(**each) for each in facts.get("skipped", ()))
+    return Figures(facts["step"], facts["over"], tuple(findings), skipped)
+
+
+def _stratum(facts: dict[str, Any] | None) -> StratumFinding | None:
+    if facts is None:
+        return None
+    return StratumFinding(facts["stratum"], IntervalEstimate(**facts["auc"]))

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Increased when the file format changes such that an older reader would misread it.
-FORMAT = "1"
+FORMAT = "2"
+#: Format 1 had neither columns of logits nor sizes of batches.
+_READABLE = ("1", FORMAT)
 
 
 def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> None:
@@ -32,6 +34,8 @@ def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> N
             "steps": np.array([seen.step for seen in sightings]),
             "epochs": np.array([seen.epoch for seen in sightings]),
             "lengths": np.array(lengths),
+            "logit_columns": np.array([seen.logit_columns for seen in sightings]),
+            "batch_sizes": np.array([seen.batch_size for seen in sightings]),
             "ranks": np.concatenate([seen.ranks for seen in sightings]),
             "embeddings": np.concatenate([seen.embeddings for seen in sightings]),
             "gradients": np.concatenate([seen.gradients for seen in sightings]),
@@ -54,7 +58,7 @@ def load_view(path: Path, union_sha256: str) -> list[Sighting]:
     try:
         with safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}
-            if facts.get("format") != FORMAT:
+            if facts.get("format") not in _READABLE:
                 raise ConfigurationError(f"{path} has a format that this release cannot read")
             if facts.get("union_sha256") != union_sha256:
                 raise ConfigurationError(
@@ -69,6 +73,19 @@ def load_view(path: Path, union_sha256: str) -> list[Sighting]:
     except (OSError, SafetensorError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from None
     ends = np.cumsum(tensors["lengths"])[:-1]
-    rows = (np.split(tensors[name], ends) for name in ("ranks", "embeddings", "gradients"))
-    groups = zip(tensors["steps"], tensors["epochs"], *rows, strict=True)
-    return [Sighting(int(step), int(epoch), *rest) for step, epoch, *rest in groups]
+    ranks, embeddings, gradients = (
+        np.split(tensors[name], ends) for name in ("ranks", "embeddings", "gradients")
+    )
+    unknown = np.zeros_like(tensors["steps"])
+    return [
+        Sighting(
+            int(tensors["steps"][number]),
+            int(tensors["epochs"][number]),
+            ranks[number],
+            embeddings[number],
+            gradients[number],
+            int(tensors.get("logit_columns", unknown)[number]),
+            int(tensors.get("batch_sizes", unknown)[number]),
+        )
+        for number in range(len(ranks))
+    ]

@@ -1,21 +1,24 @@
-"""Records what the peer sees of us, from the messages on our own link.
+"""Records what the peer sees of us.
 
 A sample of UIDs is followed through all epochs, for attacks that compare epochs. The last batches
 before an audit are kept whole, for attacks on single batches, and so are the first batches of the
 run.
+
+The sample are the first ranks, since ranks are random. But a UID whose features are copied from
+another UID is followed exactly if the other one is. Otherwise the sample would separate nearly all
+copies from their originals, by which the peer, who sees all UIDs, may recognise them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from florist.common.audit.training_windows import EARLY_STEPS, early_rows
-from florist.common.transport.messages import EmbeddingBlock, GradientBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from florist.common.audit.view import Ranks, Rows
     from florist.common.training.row_codec import RowCodec
     from florist.common.training.schedule import Schedule
-    from florist.common.transport.messages import Control, Message
+    from florist.common.training.seen_rows import SeenRows
+    from florist.common.transport.messages import Data
 
     Flags = npt.NDArray[np.bool_]
 
@@ -44,6 +48,10 @@ class Sighting:
     ranks: Ranks
     embeddings: Rows
     gradients: Rows
+    #: The number of last columns that are added to the logits.
+    logit_columns: int = 0
+    #: The number of rows of a whole batch; 0 if it is not known.
+    batch_size: int = 0
 
     def where(self, chosen: Flags) -> Sighting:
         """Return the chosen rows only."""
@@ -90,29 +98,32 @@ class Recorder:
         self,
         schedule: Schedule,
         codec: RowCodec,
-        followed: Flags,
+        followed: int,
         window: Window,
         first_step: int = 0,
+        logit_columns: int = 0,
     ) -> None:
+        """Follow the UIDs with the first `followed` ranks, and their copies."""
         self._schedule = schedule
         self._codec = codec
         self._followed = followed
         self._window = window
+        self._logit_columns = logit_columns
         self._lock = Lock()
         self._kept: list[Sighting] = []
         self._early: list[Sighting] = []
         self._recent: deque[Sighting] = deque(maxlen=window.batches)
+        self._seen = 0
         self._begin(first_step, self._batch(first_step))
 
-    def see(self, message: Message | Control) -> None:
-        """Record the rows of a message. Validating the message is left to its receiver.
+    def see(self, seen: SeenRows) -> None:
+        """Record a part of a step, in the order of the schedule.
 
         Raises:
-            ProtocolViolation: the message contains NaN or infinity.
+            ProtocolViolation: it contains NaN or infinity.
         """
-        if isinstance(message, EmbeddingBlock | GradientBlock):
-            with self._lock:
-                self._see(message)
+        with self._lock:
+            self._see(seen)
 
     def recent(self) -> list[Sighting]:
         """Return the last batches, up to `Window.rows` rows."""
@@ -138,49 +149,63 @@ class Recorder:
             kept = [sighting for sighting in self._kept if sighting.step >= first_step]
             return list(merged(kept, min(ENOUGH, self._schedule.batch_size)))
 
-    def _see(self, block: EmbeddingBlock | GradientBlock) -> None:
-        partial = self._partial[type(block)]
-        rows, torn = divmod(len(block.values), self._codec.row_bytes)
-        is_next = (block.step, block.start) == (self._step, partial.seen)
-        if not is_next or torn or not 0 < rows <= len(self._ranks) - partial.seen:
-            return
-        sent = np.frombuffer(block.values, dtype=np.uint8).reshape(rows, -1)
-        partial.rows.append(sent[self._chosen[partial.seen : partial.seen + rows]])
-        partial.seen += rows
-        if all(kind.seen == len(self._ranks) for kind in self._partial.values()):
+    def _see(self, seen: SeenRows) -> None:
+        stop = self._seen + len(seen.embeddings) // self._codec.row_bytes
+        ranks = self._ranks[self._seen : stop]
+        followed = (ranks if seen.origins is None else seen.origins) < self._followed
+        chosen = followed | (np.arange(self._seen, stop) < self._window.rows_of(self._step))
+        self._parts.append(
+            _PartialStep(
+                np.flatnonzero(chosen) + self._seen,
+                followed[chosen],
+                self._bytes_of(seen.embeddings)[chosen],
+                self._bytes_of(seen.gradients)[chosen],
+            )
+        )
+        self._seen = stop
+        if self._seen == len(self._ranks):
             self._finish()
+
+    def _bytes_of(self, values: Data) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(values, dtype=np.uint8).reshape(-1, self._codec.row_bytes)
 
     def _finish(self) -> None:
         """Keep the rows of a complete step, in which every embedding has its gradient."""
-        embeddings, gradients = self._decoded(EmbeddingBlock), self._decoded(GradientBlock)
-        chosen = np.flatnonzero(self._chosen)
+        chosen = np.concatenate([part.chosen for part in self._parts])
+        followed = np.concatenate([part.followed for part in self._parts])
+        embeddings = self._decoded([part.embeddings for part in self._parts])
+        gradients = self._decoded([part.gradients for part in self._parts])
         epoch = self._step // self._schedule.steps_per_epoch
-        sighting = Sighting(self._step, epoch, self._ranks[chosen], embeddings, gradients)
+        sighting = Sighting(
+            self._step,
+            epoch,
+            self._ranks[chosen],
+            embeddings,
+            gradients,
+            self._logit_columns,
+            len(self._ranks),
+        )
         if self._window.holds(self._step):
             self._recent.append(sighting.where(chosen < self._window.rows))
         if self._step < EARLY_STEPS:
             rows = early_rows(self._step, self._window.rows)
             self._early.append(sighting.where(chosen < rows))
-        sighting = sighting.where(self._followed[sighting.ranks])
+        sighting = sighting.where(followed)
         if len(sighting.ranks):
             self._kept.append(sighting)
         self._begin(self._step + 1, self._next_ranks)
 
-    def _decoded(self, kind: type[EmbeddingBlock | GradientBlock]) -> Rows:
-        rows = np.concatenate(self._partial[kind].rows)
-        block = kind(self._step, 0, rows.tobytes())
-        return self._codec.decode_block(block, self._step, 0, len(rows)).numpy()
+    def _decoded(self, parts: list[npt.NDArray[np.uint8]]) -> Rows:
+        rows = np.concatenate(parts)
+        return self._codec.decode(rows.tobytes()).numpy()
 
     def _begin(self, step: int, ranks: Ranks) -> None:
         self._step = step
         self._ranks = ranks
         # One step ahead, like the feed: a schedule holds the order of one epoch at a time.
         self._next_ranks = self._batch(step + 1)
-        self._chosen = self._followed[ranks] | (np.arange(len(ranks)) < self._window.rows_of(step))
-        self._partial: dict[type[EmbeddingBlock | GradientBlock], _PartialStep] = {
-            EmbeddingBlock: _PartialStep(),
-            GradientBlock: _PartialStep(),
-        }
+        self._seen = 0
+        self._parts: list[_PartialStep] = []
 
     def _batch(self, step: int) -> Ranks:
         if step >= self._schedule.steps:
@@ -188,12 +213,15 @@ class Recorder:
         return self._schedule.batch(*divmod(step, self._schedule.steps_per_epoch))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _PartialStep:
-    """Blocks of one kind within a step: the rows seen so far, and the bytes of those to keep."""
+    """The rows to keep of a part of a step: their positions in the batch, and their bytes."""
 
-    seen: int = 0
-    rows: list[npt.NDArray[np.uint8]] = field(default_factory=list)
+    chosen: Ranks
+    #: Whether each of them is followed.
+    followed: Flags
+    embeddings: npt.NDArray[np.uint8]
+    gradients: npt.NDArray[np.uint8]
 
 
 def merged(sightings: Iterable[Sighting], enough: int) -> Iterator[Sighting]:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from threadpoolctl import ThreadpoolController
 
 from florist.common.audit.attack_runner import attack_as_peer, remedy
-from florist.common.audit.audit_sample import followed_uids
 from florist.common.audit.comparisons import Comparisons
-from florist.common.audit.findings import SCOPE_TEXTS, AuditRecord, Figures, Finding, excesses
+from florist.common.audit.findings import SCOPE_TEXTS, AuditRecord, Figures, excesses
 from florist.common.audit.kept_view import save_view
 from florist.common.audit.recorder import Recorder, Window
 from florist.common.audit.training_windows import (
@@ -27,7 +26,6 @@ from florist.common.audit.training_windows import (
 )
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
 from florist.common.training.row_codec import RowCodec
-from florist.common.transport.observed import ObservedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,10 +36,9 @@ if TYPE_CHECKING:
     from florist.common.audit.recorder import Sighting
     from florist.common.core.roles import RoleName
     from florist.common.settings.audit import AuditSettings
-    from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.schedule import Schedule
+    from florist.common.training.seen_rows import SeenRows
     from florist.common.training.training_data import TrainingData
-    from florist.common.transport.channel import Channel
 
 log = logging.getLogger("florist.audit")
 
@@ -64,7 +61,6 @@ class AuditedRun:
     role: RoleName
     data: TrainingData
     schedule: Schedule
-    draws: SecretDraws
     first_step: int
     union_sha256: bytes
     #: Whether the run resumes one that may have been audited already.
@@ -89,22 +85,23 @@ def start_audit(plan: AuditPlan | None, run: AuditedRun) -> SelfAudit | None:
 
 
 class SelfAudit:
-    """Watches a run's channel and regularly attacks what the peer has seen."""
+    """Records what the peer sees of a run, and regularly attacks it."""
 
     def __init__(self, plan: AuditPlan, run: AuditedRun) -> None:
         agreement, settings = run.data.agreement, plan.settings
-        followed = followed_uids(run.role, run.data, run.draws, settings.rows)
-        self.record = AuditRecord(run.role, settings, int(followed.sum()))
+        followed = min(settings.rows, run.schedule.union_size)
+        self.record = AuditRecord(run.role, settings, followed)
         self._run = run
         self._settings = settings
         self._folder = plan.folder
         self._own = run.data.train.membership.row_of_rank >= 0
         self._recorder = Recorder(
             run.schedule,
-            RowCodec(agreement.wire_type, agreement.cut_width),
+            RowCodec(agreement.wire_type, agreement.wire_width),
             followed,
-            Window(settings.every, settings.rows, agreement.batch_size),
+            Window(settings.every, settings.rows, agreement.known_batch_size),
             run.first_step,
+            agreement.wide_outputs,
         )
         self._comparisons = Comparisons.of_run(run.role, run.schedule, settings.every)
         self._threads = ThreadpoolController()
@@ -123,9 +120,9 @@ class SelfAudit:
             folder.create()
             self.record.save(folder.record)
 
-    def watch(self, channel: Channel) -> Channel:
-        """Return a channel that behaves the same and records what the peer sees."""
-        return ObservedChannel(channel, self._recorder.see)
+    def see(self, seen: SeenRows) -> None:
+        """Record what the peer sees."""
+        self._recorder.see(seen)
 
     def after_step(self, done: int) -> None:
         """Audit if an audit is due after `done` steps of the run.
@@ -153,15 +150,15 @@ class SelfAudit:
         # The matrices are small: threads would cost more than they save, even more so if the peer
         # runs on the same machine.
         with self._threads.limit(limits=1, user_api="blas"):
-            results = attack_as_peer(
+            attacks = attack_as_peer(
                 self._run.role,
                 sightings,
                 self._own,
                 SAMPLES,
                 self._comparisons.confidence(over),
+                self._comparisons.stratum_confidence() if over == "epochs" else None,
             )
-        findings = tuple(found for found in map(Finding.of, results) if found)
-        figures = Figures(done, over, findings)
+        figures = Figures.of(done, over, attacks)
         self.record.audits.append(figures)
         if self._folder is not None:
             with _writing(self._folder.record):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from florist.common.data.features import Features
+
     Ranks = npt.NDArray[np.int64]
     Rows = npt.NDArray[np.float32]
     Floats = npt.NDArray[np.float64]
@@ -30,6 +32,11 @@ class PassiveStep:
     ranks: Ranks
     gradients: Rows
     embeddings: Rows
+    #: The number of last columns that are added to the logits. Their gradients are `(D' - y)`
+    #: divided by the size of the batch, so they show label and prediction exactly.
+    logit_columns: int = 0
+    #: The number of rows of the whole batch; None if the step has all of them.
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -41,10 +48,21 @@ class ActiveStep:
     embeddings: Rows
     #: NaN where the label is synthetic and was not kept.
     labels: Rows
+    #: The number of last columns that are added to the logits.
+    logit_columns: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class OwnFeatures:
+    """The attacker's own features: row `i` belongs to the `i`-th UID of the view."""
+
+    rows: Features
+    #: The number of categories of each categorical column.
+    cardinalities: tuple[int, ...]
 
 
 class StepView(Protocol):
-    """What the views of both parties have in common: the epoch and the UIDs of a batch."""
+    """What the views of both parties have in common: a batch's epoch, UIDs and embeddings."""
 
     @property
     def epoch(self) -> int:
@@ -53,6 +71,14 @@ class StepView(Protocol):
     @property
     def ranks(self) -> Ranks:
         """The rank of each row in the union."""
+
+    @property
+    def embeddings(self) -> Rows:
+        """The embedding of each row."""
+
+    @property
+    def logit_columns(self) -> int:
+        """The number of last columns of embeddings that are added to the logits."""
 
 
 S = TypeVar("S", bound=StepView)
@@ -70,6 +96,11 @@ class View(Generic[S]):
     union_size: int
     uids: Ranks
     steps: Sequence[S]
+    #: None if the attacker has no features, or if a party that audits itself does not know them.
+    features: OwnFeatures | None = None
+    #: Ranks of UIDs for which the peer is known to have synthetic data: the attacker's own dummies.
+    #: They are not among `uids`. None if there are none.
+    known_stand_ins: Ranks | None = None
 
     def is_own(self) -> npt.NDArray[np.bool_]:
         """Return, for each UID of the union, whether it is one of `uids`."""
@@ -124,7 +155,7 @@ class ActiveView(View[ActiveStep]):
     __slots__ = ()
 
 
-def concatenated(steps: Sequence[ActiveStep]) -> tuple[Ranks, Rows]:
+def concatenated(steps: Sequence[StepView]) -> tuple[Ranks, Rows]:
     """Return the ranks and embeddings of several steps."""
     return (
         np.concatenate([step.ranks for step in steps]),

@@ -35,6 +35,11 @@ _NAMES = {"align": "alignment", "train": "training", "evaluate": "evaluation"}
 _CONTENTS = {
     "SetChunk": "encrypted IDs, shuffled",
     "EmbeddingBlock": "embeddings of training rows",
+    "TransferRequest": "base oblivious transfers",
+    "TransferReply": "base oblivious transfers",
+    "TransferBlock": "random oblivious transfers",
+    "ChoiceBlock": "encrypted choices",
+    "OfferBlock": "embeddings of training rows, encrypted, one per class",
     "GradientBlock": "gradients of training rows",
     "TestEmbeddingBlock": "embeddings of test rows",
     "EvaluationEmbeddingBlock": "embeddings of evaluation rows",
@@ -103,7 +108,7 @@ def _promised(run: RunFacts) -> Html:
         "limits on the overlap": f"at least {overlap['minimum']:,} people, and "
         f"{overlap['minimum_share']:.0%} to {overlap['maximum_share']:.0%} of the smaller table",
         "planted pairs": f"{union['planted_pairs']:,}",
-        "training": f"{training['epochs']} pass(es) over the union, embeddings of width "
+        "training": f"{training['epochs']} pass(es) over the union, a cut of width "
         f"{training['cut_width']} with noise {training['embedding_noise']:g}; what they reveal is "
         "measured, not proven",
     }
@@ -198,8 +203,11 @@ def _audit_text(audit: dict[str, Any]) -> str:
         f"verdict: {audit['verdict']}; strongest attack of the peer on what we sent: "
         f"{_finding(strongest)}; 0.5 is chance"
     )
-    worst = audit.get("worst_window")
-    return f"{text}. Worst part of training: {_finding(worst)}" if worst else text
+    if worst := audit.get("worst_stratum"):
+        text += f". Worst group, {worst['stratum']}: {_finding(worst)}"
+    if worst := audit.get("worst_window"):
+        text += f". Worst part of training: {_finding(worst)}"
+    return text
 
 
 def _finding(finding: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import MaxNLocator
 
-from florist.common.audit.findings import excesses, verdict, worst_window
+from florist.common.audit.findings import excesses, verdict, worst_stratum_of, worst_window
 from florist.common.reports.html import card, figures_table, markup, tag
 from florist.common.reports.plots import COLOUR, svg_plot
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from florist.common.reports.html import Html
     from florist.common.settings.audit import AuditSettings
 
-HEADS = ("attack", "all epochs", "worst window", "window", "TPR at 1% FPR", "")
+HEADS = (
+    "attack",
+    "all epochs",
+    "worst stratum",
+    "stratum",
+    "worst window",
+    "window",
+    "TPR at 1% FPR",
+    "",
+)
 WINDOW_HEADS = ("window", "strongest attack", "folded AUC", "TPR at 1% FPR", "")
 MARKS: dict[Verdict, str] = {"fine": "✓", "warn": "✗", "stop": "✗"}
 
@@ -34,8 +43,9 @@ _POINTS = 40
 def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple[str, ...]]:
     """Yield a row of texts below `HEADS` for each attack of these audits.
 
-    A row has the folded AUC over all epochs and, next to it, that of the part of the run where the
-    attack does best. The true positive rate is the highest of all. The strongest attack is first.
+    A row has the folded AUC over all epochs and, next to it, those of the group of UIDs and of the
+    part of the run where the attack does best. The true positive rate is the highest of all. The
+    strongest attack is first.
     """
     by_attack: dict[str, list[tuple[Figures, Finding]]] = {}
     for figures in audits:
@@ -48,10 +58,13 @@ def table_rows(audits: list[Figures], settings: AuditSettings) -> Iterator[tuple
     for attack, found in sorted(by_attack.items(), key=lambda item: highest_end(item[1]))[::-1]:
         whole = [finding for figures, finding in found if figures.over == "epochs"]
         worst = worst_window(audits, attack)
+        stratum = whole[-1].worst if whole else None
         rates = [finding.tpr for _, finding in found if finding.tpr is not None]
         yield (
             attack,
             str(whole[-1].auc) if whole else _NONE,
+            str(stratum.auc) if stratum else _NONE,
+            stratum.stratum if stratum else _NONE,
             str(worst[1].auc) if worst else _NONE,
             worst[0].scope_text if worst else _NONE,
             _percent(max(rates, key=lambda rate: (rate.low, rate.value), default=None)),
@@ -87,6 +100,19 @@ def _percent(estimate: IntervalEstimate | None) -> str:
         return _NONE
     low, high = 100 * estimate.low, 100 * estimate.high
     return f"{100 * estimate.value:.1f}% ({low:.1f}\N{EN DASH}{high:.1f})"
+
+
+def skipped_text(record: AuditRecord) -> str | None:
+    """Return which attacks of the peer we could not make on ourselves, and why; None if none."""
+    whole = [figures for figures in record.audits if figures.over == "epochs"]
+    newest = (whole or record.audits)[-1:]
+    found = [f"{each.attack} ({each.reason})" for figures in newest for each in figures.skipped]
+    if not found:
+        return None
+    return (
+        f"Not measured, because this party lacks what the attack needs: {', '.join(found)}. The "
+        "peer may be able to make these attacks; `florist simulate` measures them."
+    )
 
 
 def conclusion(record: AuditRecord) -> str:
@@ -151,6 +177,7 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         "dl",
         card("verdict", MARKS[record.verdict], conclusion(record)),
         card("strongest attack", f"{strongest.auc.value:.2f}", f"{strongest.attack}, folded AUC"),
+        *_worst_stratum_card(record),
         *_worst_window_card(record),
         class_="cards",
     )
@@ -158,7 +185,10 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         "p",
         f"During training this party attacked what it sent, as {peer} could: how well can real "
         f"{kind} be distinguished from synthetic ones? 0.5 is chance, 1 is certainty; "
-        f"intervals are in brackets and hold for all audits together with 95% confidence. The "
+        f"intervals are in brackets and hold for all audits together with 95% confidence. A "
+        f"stratum is a group of UIDs that the peer can tell apart: those of a part of the pass, or "
+        f"those with a label. The highest of many figures is too high by chance, but its interval "
+        f"takes account of that: read its lower end. The "
         f"attacks used {record.followed:,} UIDs over all epochs, the first batches, and the last "
         f"batches before each audit. Limits apply to each of them. {peer} was not informed.",
     )
@@ -177,9 +207,17 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         explanation,
         plot,
         figures_table(HEADS, table_rows(record.audits, record.settings)),
+        *(tag("p", text) for text in (skipped_text(record),) if text is not None),
         tag("p", "The strongest attack in each part of the run:"),
         figures_table(WINDOW_HEADS, window_rows(record.last, record.settings)),
     )
+
+
+def _worst_stratum_card(record: AuditRecord) -> Iterator[Html]:
+    worst = worst_stratum_of(record.last)
+    if worst is not None:
+        attack, finding = worst
+        yield card("worst stratum", f"{finding.auc.value:.2f}", f"{attack}, {finding.stratum}")
 
 
 def _worst_window_card(record: AuditRecord) -> Iterator[Html]:

@@ -140,7 +140,7 @@ def _exchange(config: PartyConfig) -> Iterator[str]:
     yield "|---|---|---|"
     yield "| alignment | encrypted IDs, shuffled | sizes (section 5); no ID, no link to a person |"
     yield (
-        f"| training | embeddings of width {training.cut_width} to the active party, "
+        f"| training | embeddings of width {training.wire_width} to the active party, "
         f"{training.epochs} pass(es) | a compressed form of each feature row, or of a stand-in |"
     )
     yield (

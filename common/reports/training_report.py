@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from florist.common.audit.measured_figures import OWN_FEATURES
 from florist.common.evaluation.metric_names import METRICS
 from florist.common.reports.audit_report import audit_section
 from florist.common.reports.html import (
@@ -307,7 +308,9 @@ def _learned(report: TrainingReport) -> Html:
         "Embeddings and gradients depend on the data, so a curious peer may infer something from "
         "them, the more so the more often it sees the same UID: here "
         f"{report.history.rows / max(sizes.union, 1):.3g} times. The self-audit measures how well "
-        "the attacks that it includes succeed.",
+        "the attacks that it includes succeed. It cannot measure what features of the active "
+        "party's own, if it has any, reveal to that party: on public data, with the default "
+        f"settings, {OWN_FEATURES}.",
     )
     signed = tag("p", report.evidence) if report.evidence else ""
     return markup(

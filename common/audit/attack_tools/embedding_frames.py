@@ -56,6 +56,8 @@ def one_epoch(steps: Sequence[ActiveStep]) -> tuple[Ranks, Rows]:
     spread = values > 1e-6 * values[-1]
     noise = values[spread].min() if spread.any() else 1.0
     shares = np.sqrt(np.clip(1 - noise / np.where(spread, values, noise), 0, None))
+    if not shares.any():  # all directions are alike, for instance if there is only one
+        shares = np.ones_like(shares)
     weighted = (vectors * shares)[:, -DIRECTIONS:].astype(np.float32)
     return np.concatenate([step.ranks for step in steps]), rows @ weighted
 

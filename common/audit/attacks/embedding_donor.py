@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, Floats
 
 
-@active_attack("embedding-donor", remedy=EMBEDDING_NOISE)
+@active_attack("embedding-donor", EMBEDDING_NOISE, needs=("UIDs of the peer alone",))
 def embedding_donor(view: ActiveView) -> Floats:
     """Return how isolated the embedding is from those of UIDs that only the peer has.
 

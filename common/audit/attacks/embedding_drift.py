@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, Floats, Ranks, Rows
 
 
-@active_attack("embedding-drift", remedy=STICKY_DATA)
+@active_attack("embedding-drift", STICKY_DATA, needs=("two epochs",))
 def embedding_drift(view: ActiveView) -> Floats:
     """Return minus how far an embedding moved between epochs, beyond the model's own change.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, Floats
 
 
-@active_attack("embedding-twin", remedy=EMBEDDING_NOISE)
+@active_attack("embedding-twin", EMBEDDING_NOISE, needs=("two epochs",))
 def embedding_twin(view: ActiveView) -> Floats:
     """Return how isolated the embedding is, with noise and weight changes averaged out.
 

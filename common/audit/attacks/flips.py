@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import Floats, PassiveView, Ranks
 
 
-@passive_attack("flips", remedy=STICKY_DATA)
+@passive_attack("flips", STICKY_DATA, needs=("two epochs",))
 def flips(view: PassiveView) -> Floats:
     """Return minus the share of epochs in which the inferred label differs from the previous one.
 

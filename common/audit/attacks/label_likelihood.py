@@ -21,7 +21,7 @@ def inferred_label_likelihood(view: PassiveView) -> Floats:
     return view.means(inferred_label_lifts(view))
 
 
-@active_attack("label-likelihood")
+@active_attack("label-likelihood", needs=("labels",))
 def own_label_likelihood(view: ActiveView) -> Floats:
     """Return how much better the embedding fits the own label than a random label.
 

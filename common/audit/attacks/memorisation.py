@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, Floats, PassiveView
 
 
-@passive_attack("memorisation")
+@passive_attack("memorisation", needs=("two epochs",))
 def label_memorisation(view: PassiveView) -> Floats:
     """Return how much less the label surprises the model in the last epoch than in the first.
 
@@ -24,7 +24,7 @@ def label_memorisation(view: PassiveView) -> Floats:
     return -view.changes(surprises(view))
 
 
-@active_attack("memorisation")
+@active_attack("memorisation", needs=("labels", "two epochs"))
 def feature_memorisation(view: ActiveView) -> Floats:
     """Return how much better the embedding fits the own label in the last epoch than in the first.
 

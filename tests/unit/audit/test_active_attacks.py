@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,19 @@ from florist.common.audit.attacks.embedding_twin import embedding_twin
 from florist.common.audit.attacks.label_likelihood import own_label_likelihood
 from florist.common.audit.attacks.memorisation import feature_memorisation
 from florist.common.audit.statistics import evaluate
-from tests.unit.audit.views import BATCH, active, half_real, in_float16, is_at_chance
+from tests.unit.audit.views import (
+    BATCH,
+    active,
+    auc_of,
+    half_real,
+    in_float16,
+    is_at_chance,
+    random_features,
+    with_steps,
+)
+
+if TYPE_CHECKING:
+    from florist.common.audit.view import ActiveView
 
 Array = npt.NDArray[Any]
 
@@ -41,10 +54,6 @@ def copied(noise: float, epochs: int = 3) -> tuple[Array, Array, Array]:
     deviation = embeddings.std(axis=1, keepdims=True)
     noisy = embeddings + noise * deviation * random.normal(size=embeddings.shape)
     return noisy, is_real, donors
-
-
-def auc_of(scores: Array, is_real: Array) -> float:
-    return evaluate("any", scores, is_real, samples=2).auc.value
 
 
 def test_collision_finds_copies_but_suspects_donors_too() -> None:
@@ -166,18 +175,24 @@ def test_without_labels_there_are_no_scores() -> None:
     assert np.isnan(feature_memorisation(view)).all()
 
 
+def complete(rows: Array, labels: Array) -> ActiveView:
+    """Return a view with everything that any attack needs."""
+    view = active(rows, labels, np.arange(OWN), random_features(OWN))
+    return replace(view, known_stand_ins=np.arange(OWN, OWN + 100))
+
+
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
 def test_no_attack_finds_a_leak_in_random_data(name: str) -> None:
     random = np.random.default_rng(2)
     rows, labels = random.normal(size=(3, SIZE, WIDTH)), random.random(SIZE) < 0.3
-    view = active(rows, labels, np.arange(OWN))
+    view = complete(rows, labels)
     assert is_at_chance(ACTIVE_ATTACKS[name].score(view))
 
 
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
 def test_half_precision_is_enough(name: str) -> None:
     rows, labels, _ = labelled((1, 2))
-    view = active(40 * rows, labels, np.arange(OWN))
+    view = complete(40 * rows, labels)
     exact, rounded = (ACTIVE_ATTACKS[name].score(v) for v in (view, in_float16(view)))
     assert rounded.dtype == np.float64
     assert np.corrcoef(exact, rounded)[0, 1] > 0.99
@@ -186,9 +201,9 @@ def test_half_precision_is_enough(name: str) -> None:
 @pytest.mark.parametrize("name", ACTIVE_ATTACKS.names)
 def test_interrupted_runs_are_scored(name: str) -> None:
     rows, labels, _ = labelled((1, 2))
-    view = active(rows, labels, np.arange(OWN))
+    view = complete(rows, labels)
     for steps in (0, 1, SIZE // BATCH + 2):
-        cut = type(view)(view.union_size, view.uids, view.steps[:steps])
+        cut = with_steps(view, view.steps[:steps])
         scores = ACTIVE_ATTACKS[name].score(cut)
         assert scores.shape == view.uids.shape
         assert not np.isinf(scores).any()

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from florist.common.audit.attack_runner import PeerAttacks
 from florist.common.audit.findings import (
     FEWEST,
     FEWEST_FOR_RATES,
     AuditRecord,
     Figures,
     Finding,
+    SkippedAttack,
+    StratumFinding,
     excesses,
     verdict,
     worst_window,
 )
 from florist.common.audit.statistics import IntervalEstimate, evaluate
+from florist.common.audit.strata import StratumResult
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
 from florist.common.settings.audit import AuditSettings
 
@@ -96,6 +101,44 @@ def test_the_strongest_excess_comes_first_and_names_its_setting() -> None:
     assert "audit.stop_tpr_above 0.1" in str(above[1])
 
 
+def in_stratum(auc: float, *, low: float) -> Finding:
+    worst = StratumFinding("label 1", IntervalEstimate(auc, low, 1.0))
+    return replace(finding(0.52, low=0.5), worst=worst)
+
+
+def test_limits_apply_to_the_worst_stratum() -> None:
+    settings = AuditSettings(warn_above=0.6, stop_above=0.7)
+    assert verdict([in_stratum(0.75, low=0.59)], settings) == "fine"
+    assert verdict([in_stratum(0.75, low=0.61)], settings) == "warn"
+    assert verdict([in_stratum(0.75, low=0.71)], settings) == "stop"
+    (excess,) = excesses([in_stratum(0.75, low=0.71)], settings, "stop")
+    assert "AUC 0.75 (0.71\N{EN DASH}1.00) in label 1, above audit.stop_above 0.7" in str(excess)
+
+
+def test_the_worst_stratum_of_a_run_is_in_its_summary() -> None:
+    audits = [
+        Figures(60, "epochs", (in_stratum(0.9, low=0.6),)),
+        Figures(120, "epochs", (in_stratum(0.8, low=0.55), finding(0.6, low=0.58))),
+    ]
+    worst = AuditRecord("active", NONE, 0, audits).summary()["worst_stratum"]
+    assert (worst["attack"], worst["stratum"], worst["auc"]["value"]) == ("flips", "label 1", 0.8)
+
+
+def test_figures_keep_the_worst_stratum_and_what_was_skipped() -> None:
+    truth, random = np.arange(4000) % 2 == 0, np.random.default_rng(1)
+    result = evaluate("flips", random.normal(size=4000) + truth, truth)
+    few = evaluate("few", random.normal(size=20), truth[:20])
+    worst = StratumResult("label", "label 1", result)
+    attacks = PeerAttacks([result, few], {"flips": worst}, {"pair": "needs features"})
+    figures = Figures.of(7, "epochs", attacks)
+    assert [found.attack for found in figures.findings] == ["flips"]
+    kept = figures.findings[0].worst
+    assert kept is not None
+    assert kept.stratum == "label 1"
+    assert kept.auc.value == round(result.folded_auc.value, 4)
+    assert figures.skipped == (SkippedAttack("pair", "needs features"),)
+
+
 def test_an_estimate_is_formatted_with_its_interval() -> None:
     assert str(IntervalEstimate(0.534, 0.511, 0.55)) == "0.53 (0.51\N{EN DASH}0.55)"
 
@@ -109,6 +152,12 @@ def record() -> AuditRecord:
             Figures(50, "batches", (finding(0.8, low=0.7), finding(0.5, low=0.5, tpr=0.02))),
             Figures(60, "epochs", (finding(0.55, low=0.52),)),
             Figures(70, "batches", ()),
+            Figures(
+                70,
+                "later-batches",
+                (in_stratum(0.55, low=0.52),),
+                (SkippedAttack("pair", "needs features"),),
+            ),
         ],
     )
 
@@ -125,14 +174,19 @@ def test_a_record_survives_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_a_record_has_the_newest_figures_and_the_worst_verdict() -> None:
-    assert [figures.step for figures in record().last] == [60, 50]
+    assert [figures.step for figures in record().last] == [60, 70, 50]
     assert record().verdict == "warn"
     summary = record().summary()
     assert summary["verdict"] == "warn"
     assert summary["strongest"]["step"] == 60
     empty = AuditRecord("passive", NONE, 0)
     assert empty.last == []
-    assert empty.summary() == {"verdict": "fine", "strongest": None, "worst_window": None}
+    assert empty.summary() == {
+        "verdict": "fine",
+        "strongest": None,
+        "worst_window": None,
+        "worst_stratum": None,
+    }
 
 
 def test_the_worst_window_has_the_highest_lower_end() -> None:
@@ -155,14 +209,21 @@ def test_the_worst_window_has_the_highest_lower_end() -> None:
     assert summary["strongest"]["auc"]["value"] == 0.9
 
 
-def test_a_record_without_windows_can_be_read(tmp_path: Path) -> None:
-    """The format of earlier releases."""
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_record_of_an_earlier_release_can_be_read(tmp_path: Path, number: int) -> None:
+    """These had neither strata nor skipped attacks."""
     path = tmp_path / "audit.jsonl"
-    record().save(path)
-    header, *rest = path.read_text().splitlines()
-    old = json.loads(header) | {"format": 1}
-    path.write_text("\n".join([json.dumps(old), *rest]) + "\n")
-    assert AuditRecord.load(path) == record()
+    whole = record()
+    old = AuditRecord("active", whole.settings, 480, whole.audits[:3])
+    old.save(path)
+    header, *rest = map(json.loads, path.read_text().splitlines())
+    for audit in rest:
+        del audit["skipped"]
+        for each in audit["findings"]:
+            del each["worst"]
+    lines = [header | {"format": number}, *rest]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert AuditRecord.load(path) == old
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from florist.common.audit.kept_view import load_view, save_view
 from florist.common.audit.recorder import Sighting
@@ -27,6 +29,8 @@ def sightings() -> list[Sighting]:
             random.integers(100, size=size),
             random.random((size, 3), dtype=np.float32),
             random.random((size, 3), dtype=np.float32),
+            logit_columns=1,
+            batch_size=10 + step,
         )
         for step, size in enumerate((4, 1, 3))
     ]
@@ -43,6 +47,25 @@ def test_a_view_survives_a_round_trip(tmp_path: Path) -> None:
         assert np.array_equal(found.ranks, expected.ranks)
         assert np.array_equal(found.embeddings, expected.embeddings)
         assert np.array_equal(found.gradients, expected.gradients)
+        assert (found.logit_columns, found.batch_size) == (1, 10 + found.step)
+
+
+def test_a_view_of_the_first_format_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "view.safetensors"
+    save_view(path, sightings(), UNION)
+    with safe_open(path, framework="numpy") as file:
+        tensors = {
+            name: file.get_tensor(name)
+            for name in file.keys()  # noqa: SIM118
+            if name not in ("logit_columns", "batch_sizes")
+        }
+    save_file(tensors, path, metadata={"format": "1", "union_sha256": UNION})
+    for found, expected in zip(load_view(path, UNION), sightings(), strict=True):
+        assert np.array_equal(found.gradients, expected.gradients)
+        assert (found.logit_columns, found.batch_size) == (0, 0)
+    save_file(tensors, path, metadata={"format": "99", "union_sha256": UNION})
+    with pytest.raises(ConfigurationError, match="format"):
+        load_view(path, UNION)
 
 
 def test_another_union_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a self-audit records of a run, against all messages of the link."""
+"""What a self-audit records of a run, against all that the peer has seen."""
 
 from __future__ import annotations
 
@@ -16,60 +16,56 @@ from florist.common.audit.view import PassiveView
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
-from florist.common.transport import messages as transport_messages
-from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock, Heartbeat
-from florist.common.transport.recording import Direction, Record
+from florist.common.training.seen_rows import SeenRows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.settings.agreement import WireType
-    from florist.common.transport.messages import Message
 
     Flags = npt.NDArray[np.bool_]
 
 WIDTH, UNION, EPOCHS = 3, 47, 3
+RANKS = np.arange(UNION)
 EVERYONE = np.ones(UNION, dtype=np.bool_)
 #: Batches of 10, the last of an epoch has 7.
 SCHEDULE = Schedule(bytes(32), UNION, batch_size=10, epochs=EPOCHS)
 NO_WINDOW = Window(every=0, rows=100, batch_size=10)
 
 
-def messages(wire: RowCodec, schedule: Schedule = SCHEDULE) -> list[Message]:
-    """Return the messages of a run with test people, in the order of a window of two parts."""
+def seen_rows(
+    wire: RowCodec,
+    schedule: Schedule = SCHEDULE,
+    *,
+    first_step: int = 0,
+    origins: npt.NDArray[np.int64] | None = None,
+) -> list[SeenRows]:
+    """Return what both parties see in a run, in parts of 4 rows; `origins` are those by rank."""
     random = torch.Generator().manual_seed(1)
 
     def rows(count: int) -> bytes:
         return bytes(wire.encode(torch.randn(count, WIDTH, generator=random)))
 
-    found: list[Message] = []
+    found = []
     for step in range(schedule.steps):
-        size = len(schedule.batch(*divmod(step, schedule.steps_per_epoch)))
-        parts = list(micro_batches(size, 4))
-        sent = [EmbeddingBlock(step, p.start, rows(p.stop - p.start)) for p in parts]
-        back = [GradientBlock(step, p.start, rows(p.stop - p.start)) for p in parts]
-        found += [sent[0], *(m for pair in zip(sent[1:], back, strict=False) for m in pair)]
-        found.append(back[-1])
-        if (step + 1) % schedule.steps_per_epoch == 0:
-            epoch = step // schedule.steps_per_epoch
-            found += [
-                transport_messages.TestEmbeddingBlock(epoch, 0, rows(4)),
-                EpochSummary(epoch, 0.5),
-            ]
-    return found
+        ranks = schedule.batch(*divmod(step, schedule.steps_per_epoch))
+        for part in micro_batches(len(ranks), 4):
+            size = part.stop - part.start
+            donors = None if origins is None else origins[ranks[part]]
+            found.append(SeenRows(step, part.start, rows(size), rows(size), donors))
+    return [seen for seen in found if seen.step >= first_step]
 
 
 def all_of_it(wire: RowCodec, schedule: Schedule = SCHEDULE) -> PassiveView:
-    records = [Record("training", Direction.SENT, m) for m in messages(wire, schedule)]
-    return passive_view(records, schedule, wire, np.arange(UNION))
+    return passive_view(seen_rows(wire, schedule), schedule, wire, RANKS)
 
 
 def recorded(
-    wire: RowCodec, followed: Flags, window: Window = NO_WINDOW, schedule: Schedule = SCHEDULE
+    wire: RowCodec, followed: int, window: Window = NO_WINDOW, schedule: Schedule = SCHEDULE
 ) -> Recorder:
     recorder = Recorder(schedule, wire, followed, window)
-    for message in messages(wire, schedule):
-        recorder.see(message)
+    for seen in seen_rows(wire, schedule):
+        recorder.see(seen)
     return recorder
 
 
@@ -93,20 +89,31 @@ def test_followed_uids_are_kept_in_all_epochs(wire_type: WireType, every: int) -
     window = Window(every, rows=15, batch_size=10)
     whole = all_of_it(wire)
     assert len(whole.steps) == SCHEDULE.steps
-    assert_same(recorded(wire, EVERYONE, window).followed(), whole, EVERYONE)
-    some = np.arange(UNION) % 3 == 0
-    assert_same(recorded(wire, some, window)._kept, whole, some)
+    assert_same(recorded(wire, UNION, window).followed(), whole, EVERYONE)
+    assert_same(recorded(wire, 16, window)._kept, whole, RANKS < 16)
+    assert recorded(wire, 0, window).followed() == []
+
+
+@pytest.mark.parametrize("every", [0, 4])
+def test_copies_are_followed_with_their_originals(every: int) -> None:
+    wire = RowCodec("float32", WIDTH)
+    origins = np.random.default_rng(2).integers(0, UNION, UNION)
+    whole = all_of_it(wire)
+    for followed in (0, 1, 20, UNION):
+        recorder = Recorder(SCHEDULE, wire, followed, Window(every, rows=15, batch_size=10))
+        for seen in seen_rows(wire, origins=origins):
+            recorder.see(seen)
+        assert_same(recorder._kept, whole, origins < followed)
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(100, 4), (25, 2), (10, 1), (6, 1)])
 def test_the_last_batches_are_whole_up_to_a_number_of_rows(rows: int, expected: int) -> None:
     wire = RowCodec("float32", WIDTH)
-    some = np.arange(UNION) < 5
-    recorder = Recorder(SCHEDULE, wire, some, Window(4, rows, batch_size=10))
+    recorder = Recorder(SCHEDULE, wire, 5, Window(4, rows, batch_size=10))
     whole = all_of_it(wire).steps
-    for message in messages(wire):
-        recorder.see(message)
-        if isinstance(message, GradientBlock) and message.step == 7 and message.start == 8:
+    for part in seen_rows(wire):
+        recorder.see(part)
+        if (part.step, part.start) == (7, 8):
             break
     found = recorder.recent()
     assert len(found) == expected
@@ -127,50 +134,37 @@ def test_a_window_ends_with_each_audit(every: int, rows: int) -> None:
     assert not any(Window(0, rows, 10).holds(step) for step in range(30))
 
 
-def test_one_batch_per_epoch_is_not_mistaken_for_test_people() -> None:
-    """Blocks of test people then have the number of the previous step."""
-    schedule = Schedule(bytes(32), UNION, batch_size=UNION, epochs=4)
-    wire = RowCodec("float32", WIDTH)
-    recorder = recorded(wire, EVERYONE, schedule=schedule)
-    assert_same(recorder.followed(), all_of_it(wire, schedule), EVERYONE)
-
-
 def test_a_resumed_run_is_recorded_from_its_first_step() -> None:
     wire = RowCodec("float32", WIDTH)
-    recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, first_step=7)
-    for message in messages(wire):
-        recorder.see(message)
+    recorder = Recorder(SCHEDULE, wire, UNION, NO_WINDOW, first_step=7)
+    for seen in seen_rows(wire, first_step=7):
+        recorder.see(seen)
     whole = all_of_it(wire)
     later = PassiveView(whole.union_size, whole.uids, whole.steps[7:])
     assert_same(recorder.followed(), later, EVERYONE)
-    assert Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW, SCHEDULE.steps).followed() == []
+    assert Recorder(SCHEDULE, wire, UNION, NO_WINDOW, SCHEDULE.steps).followed() == []
 
 
-def test_invalid_blocks_are_ignored() -> None:
+def test_an_incomplete_step_is_not_kept() -> None:
     wire = RowCodec("float32", WIDTH)
-    recorder = Recorder(SCHEDULE, wire, EVERYONE, NO_WINDOW)
-    for message in messages(wire):
-        if isinstance(message, GradientBlock):
-            for bad in (
-                replace(message, step=message.step + 1),
-                replace(message, start=message.start + 1),
-                replace(message, values=b""),
-                replace(message, values=message.values[:-1]),
-                replace(message, values=bytes(message.values) * 10),
-            ):
-                recorder.see(bad)
-        recorder.see(Heartbeat(1))
-        recorder.see(message)
-    assert_same(recorder.followed(), all_of_it(wire), EVERYONE)
+    recorder = Recorder(SCHEDULE, wire, UNION, NO_WINDOW)
+    for seen in seen_rows(wire):
+        if (seen.step, seen.start) == (3, 8):
+            break
+        recorder.see(seen)
+    whole = all_of_it(wire)
+    complete = PassiveView(whole.union_size, whole.uids, whole.steps[:3])
+    assert_same(recorder.followed(), complete, EVERYONE)
 
 
 def test_recorded_rows_are_copies() -> None:
     wire = RowCodec("float32", WIDTH)
-    recorder = Recorder(SCHEDULE, wire, EVERYONE, Window(3, 100, 10))
-    for message in messages(wire):
-        if isinstance(message, EmbeddingBlock | GradientBlock):
-            buffer = bytearray(message.values)
-            recorder.see(replace(message, values=buffer))  # type: ignore[arg-type]
+    recorder = Recorder(SCHEDULE, wire, UNION, Window(3, 100, 10))
+    for seen in seen_rows(wire):
+        buffers = bytearray(seen.embeddings), bytearray(seen.gradients)
+        views = [memoryview(buffer) for buffer in buffers]
+        recorder.see(replace(seen, embeddings=views[0], gradients=views[1]))
+        for buffer in buffers:
             buffer[:] = bytes(len(buffer))
     assert_same(recorder.followed(), all_of_it(wire), EVERYONE)
 
@@ -200,9 +194,8 @@ def test_the_first_batches_are_kept_up_to_a_number_of_rows(every: int) -> None:
     """Independently of the sample that is followed and of the last batches before an audit."""
     wire = RowCodec("float32", WIDTH)
     schedule = Schedule(bytes(32), UNION, batch_size=10, epochs=5)
-    some = np.arange(UNION) < 5
     window = Window(every, rows=30, batch_size=10)
-    recorder = recorded(wire, some, window, schedule)
+    recorder = recorded(wire, 5, window, schedule)
     whole = all_of_it(wire, schedule).steps
     for limits, rows in (((0, 1), 10), ((0, 5), 6), ((5, 10), 6), ((10, 20), 3)):
         found = recorder.early(TrainingWindow(*limits))
@@ -213,7 +206,7 @@ def test_the_first_batches_are_kept_up_to_a_number_of_rows(every: int) -> None:
             assert np.array_equal(seen.ranks, expected.ranks[:kept])
             assert np.array_equal(seen.embeddings, expected.embeddings[:kept])
             assert np.array_equal(seen.gradients, expected.gradients[:kept])
-    assert_same(recorder._kept, all_of_it(wire, schedule), some)
+    assert_same(recorder._kept, all_of_it(wire, schedule), RANKS < 5)
     later = recorder.followed(first_step=20)
     assert min(seen.step for seen in later) >= 20
     recorder.forget_early()

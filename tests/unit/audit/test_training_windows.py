@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from florist.common.audit.attack_runner import oriented
-from florist.common.audit.attacks import PASSIVE_ATTACKS
+from florist.common.audit.attack_runner import MOST_STRATA, oriented
+from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.comparisons import FALSE_ALARMS, Comparisons
 from florist.common.audit.findings import SCOPE_TEXTS, Finding, verdict
 from florist.common.audit.statistics import evaluate
@@ -60,8 +60,17 @@ def test_all_intervals_of_a_run_together_have_the_stated_confidence() -> None:
     counted = Comparisons.of_run("active", schedule, every=50)
     audits: list[Scope] = [*["batches"] * 60, *["epochs", "later-batches"] * 3]  # type: ignore[list-item]
     audits += [name for name, window in TRAINING_WINDOWS.items() if window.stop is not None]
-    errors = sum(1 - counted.confidence(over) for over in audits)
-    assert 3 * ATTACKS * errors == pytest.approx(FALSE_ALARMS)
+    errors = sum(3 * (1 - counted.confidence(over)) for over in audits)
+    errors += 3 * MOST_STRATA * (1 - counted.stratum_confidence())  # once per epoch
+    assert counted.attacks * errors == pytest.approx(FALSE_ALARMS)
+
+
+def test_attacks_that_a_party_cannot_make_on_itself_are_not_counted() -> None:
+    counted = (
+        Comparisons.of_one_audit("active").attacks,
+        Comparisons.of_one_audit("passive").attacks,
+    )
+    assert counted == (len(PASSIVE_ATTACKS.names) - 2, len(ACTIVE_ATTACKS.names) - 2)
 
 
 def test_a_long_run_has_the_same_intervals_in_its_first_batches() -> None:

@@ -1,4 +1,4 @@
-"""Views: built from recorded messages, and their means and changes per UID."""
+"""Views: built from what the parties saw, and their means and changes per UID."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from florist.common.audit.view import lengths, quantiles
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
-from florist.common.transport import messages
-from florist.common.transport.messages import EmbeddingBlock, EpochSummary, GradientBlock
-from florist.common.transport.recording import Direction, Record
+from florist.common.training.seen_rows import SeenRows
 from tests.unit.audit.views import passive
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.settings.agreement import WireType
-    from florist.common.transport.messages import Message
 
 WIDTH, MICRO_BATCH = 3, 4
 SCHEDULE = Schedule(bytes(32), union_size=23, batch_size=10, epochs=2)
@@ -34,25 +31,17 @@ def rows_of(step: int, sign: int) -> torch.Tensor:
     return sign * (step + torch.arange(size * WIDTH, dtype=torch.float32)).reshape(size, WIDTH)
 
 
-def recorded(wire: RowCodec) -> list[Record]:
-    """Record a run with test people after each epoch, which breaks off in its last step."""
-    records = []
-
-    def add(message: Message) -> None:
-        records.append(Record("training", Direction.SENT, message))
-
-    for step in range(SCHEDULE.steps):
+def recorded(wire: RowCodec) -> list[SeenRows]:
+    """Record a run of which step 1 is made twice, and which ends before its last step."""
+    found = []
+    for step, is_complete in [(0, True), (1, False), (1, True), (2, True), (3, True), (4, True)]:
         embeddings, gradients = rows_of(step, 1), rows_of(step, -1)
         parts = list(micro_batches(len(embeddings), MICRO_BATCH))
-        for part in parts:
-            add(EmbeddingBlock(step, part.start, wire.encode(embeddings[part])))
-        for part in parts if step < SCHEDULE.steps - 1 else []:
-            add(GradientBlock(step, part.start, wire.encode(gradients[part])))
-        if (step + 1) % SCHEDULE.steps_per_epoch == 0:
-            epoch = step // SCHEDULE.steps_per_epoch
-            add(messages.TestEmbeddingBlock(epoch, 0, wire.encode(torch.full((2, WIDTH), 7.0))))
-            add(EpochSummary(epoch, 0.5))
-    return records
+        found += [
+            SeenRows(step, part.start, wire.encode(embeddings[part]), wire.encode(gradients[part]))
+            for part in (parts if is_complete else parts[:-1])
+        ]
+    return found
 
 
 @pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])

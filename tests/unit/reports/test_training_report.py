@@ -11,7 +11,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from florist.common.audit.findings import SCOPE_TEXTS, AuditRecord, Figures, Finding
+from florist.common.audit.findings import (
+    SCOPE_TEXTS,
+    AuditRecord,
+    Figures,
+    Finding,
+    SkippedAttack,
+    StratumFinding,
+)
 from florist.common.audit.statistics import IntervalEstimate
 from florist.common.reports.shown_values import byte_count, duration, number
 from florist.common.reports.training_plots import INTERVALS, SMOOTHED_POINTS, smoothed, thinned
@@ -64,11 +71,20 @@ ACTIVE = TrainingReport(
         AuditSettings(),
         followed=4_000,
         audits=[
-            Figures(50 * number, over, (Finding("spectral", auc, None), Finding("flips", auc, tpr)))
+            Figures(
+                50 * number,
+                over,
+                (Finding("spectral", auc, None, worst), Finding("flips", auc, tpr)),
+                (SkippedAttack("pair", "needs features of the attacker's own"),),
+            )
             for number in range(1, 300)
             for over in SCOPE_TEXTS
-            for auc, tpr in [
-                (IntervalEstimate(0.53, 0.51, 0.55), IntervalEstimate(0.123, 0.101, 0.15))
+            for auc, tpr, worst in [
+                (
+                    IntervalEstimate(0.53, 0.51, 0.55),
+                    IntervalEstimate(0.123, 0.101, 0.15),
+                    StratumFinding("label 1", IntervalEstimate(0.57, 0.52, 0.61)),
+                )
             ]
         ],
     ),
@@ -188,6 +204,13 @@ def test_the_matplotlib_style_of_the_user_is_ignored_and_kept(texts: dict[str, s
         assert dict(mpl.rcParams) == before
 
 
+def test_the_report_shows_the_worst_stratum_and_what_was_not_measured() -> None:
+    words = Page(render(ACTIVE)).words
+    assert "0.57 (0.52\N{EN DASH}0.61)" in words
+    assert "spectral, label 1" in words
+    assert "pair (needs features of the attacker's own)" in words
+
+
 def test_the_active_report_has_all_sections(texts: dict[str, str]) -> None:
     page = Page(texts["active"])
     assert page.headings == [
@@ -212,7 +235,6 @@ def test_the_active_report_has_all_sections(texts: dict[str, str]) -> None:
         "31.5 MB",
         "training.labels.strategy",
         "label-random-pred",
-        "1,024",
         "here 3 times",
         "0.53 (0.51\N{EN DASH}0.55)",
         "12.3% (10.1\N{EN DASH}15.0)",
