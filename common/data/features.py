@@ -22,7 +22,7 @@ class Features:
 
     #: `(n, k)`, between 0 and 1.
     numeric: npt.NDArray[np.float32]
-    #: `(n, c)`, each index less than the cardinality of its column.
+    #: `(n, c)`, of categories and bins, each index less than the cardinality of its column.
     categories: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:

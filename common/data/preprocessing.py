@@ -4,13 +4,14 @@ As in the paper's appendix "Data Setup": a missing category is the empty string,
 category of its own; a missing number is 0; categories become integers; numbers are scaled linearly
 to [0, 1] by the minimum and the maximum of the training table.
 
-In addition: index 0 of every categorical column stands for all categories with fewer than
-`min_count` training rows, including unseen ones; the scale may be logarithmic; and a number outside
-the range of the training table is clipped to it, so that the model gets no input outside the range
-that it was trained on.
+In addition: each numeric column also becomes an index, that of its quantile bin, where missing
+values have a bin of their own (`number_bins.py`); index 0 of every categorical column stands for
+all categories with fewer than `min_count` training rows, including unseen ones; the scale may be
+logarithmic; and a number outside the range of the training table is clipped to it, so that the
+model gets no input outside the range that it was trained on.
 
     <directory>/
-      preprocessing.json     settings, columns, ranges, and the digest of the other file
+      preprocessing.json     settings, columns, ranges, bins, and the digest of the other file
       vocabularies.parquet   one row per known category: the number of its column, and its text
 """
 
@@ -32,6 +33,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted, quoted_few
 from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.features import Features
+from florist.common.data.number_bins import NumberBins
 from florist.common.data.raw_table import FeatureColumns, check_has_columns
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.section import StrictModel
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     Lookup = Callable[[pa.ChunkedArray], npt.NDArray[np.int32]]
 
 #: The version of the file format; increased when older releases would misread it.
-VERSION = 1
+VERSION = 2
 
 Number = TypeVar("Number", np.float32, np.int32)
 
@@ -108,9 +110,13 @@ class Preprocessing:
     settings: PreprocessingSettings
     ranges: tuple[NumberRange, ...]
     vocabularies: tuple[Vocabulary, ...]
+    #: One for each numeric column, or none at all.
+    bins: tuple[NumberBins, ...] = ()
 
     def transform(self, raw: RawTable, lookups: Sequence[Lookup] | None = None) -> Features:
         """Encode rows, in their order.
+
+        The indices are those of the categories, and then those of the bins.
 
         Args:
             raw: the rows.
@@ -135,6 +141,7 @@ class Preprocessing:
                 strict=True,
             )
         ]
+        indices += [each.indices(numbers_of(raw, each.column)) for each in self.bins]
         return Features(
             _side_by_side(numbers, np.empty((len(raw), len(numbers)), dtype=np.float32)),
             _side_by_side(indices, np.empty((len(raw), len(indices)), dtype=np.int32)),
@@ -159,8 +166,8 @@ class Preprocessing:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The number of numeric and of categorical columns."""
-        return len(self.ranges), len(self.vocabularies)
+        """The number of numeric columns and of indices of the encoded features."""
+        return len(self.ranges), len(self.vocabularies) + len(self.bins)
 
     @property
     def features(self) -> FeatureColumns:
@@ -169,8 +176,9 @@ class Preprocessing:
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
-        """The number of indices of each categorical column."""
-        return tuple(vocabulary.cardinality for vocabulary in self.vocabularies)
+        """The number of different indices: of each categorical column, and of all bins."""
+        of_categories = (vocabulary.cardinality for vocabulary in self.vocabularies)
+        return (*of_categories, *(bins.cardinality for bins in self.bins))
 
     def save(self, directory: Path) -> None:
         """Write both files; equal contents give equal bytes.
@@ -184,6 +192,7 @@ class Preprocessing:
             settings=self.settings,
             numeric=list(self.ranges),
             categorical=list(self.categorical_columns),
+            bins=list(self.bins),
             vocabularies_sha256=sha256(vocabularies).hexdigest(),
         )
         text = json.dumps(saved.model_dump(), indent=2, sort_keys=True, allow_nan=False)
@@ -219,7 +228,7 @@ class Preprocessing:
             found = _unpacked(vocabularies, saved.categorical)
         except (pa.ArrowException, ValueError, OSError):
             raise _damaged(directory / _VOCABULARIES) from None
-        return cls(saved.settings, tuple(saved.numeric), found)
+        return cls(saved.settings, tuple(saved.numeric), found, tuple(saved.bins))
 
     def _check(self, raw: RawTable) -> None:
         """Check that all columns are present, and of the same kind as in training."""
@@ -238,10 +247,16 @@ class Preprocessing:
             )
 
 
+def numbers_of(raw: RawTable, column: str) -> npt.NDArray[np.float64]:
+    """Return the values of a numeric column; NaN where missing."""
+    values: npt.NDArray[np.float64] = raw.columns.column(column).to_numpy()
+    return values
+
+
 def on_scale(raw: RawTable, column: str, scaling: Scaling) -> npt.NDArray[np.float64]:
     """Return the values of a numeric column on the configured scale; 0 where missing."""
     # A copy, because Arrow's memory is immutable.
-    values: npt.NDArray[np.float64] = np.array(raw.columns.column(column).to_numpy())
+    values = np.array(numbers_of(raw, column))
     values[np.isnan(values)] = 0
     if np.isinf(values).any():
         raise ConfigurationError(
@@ -276,6 +291,7 @@ class _SavedPreprocessing(StrictModel):
     settings: PreprocessingSettings
     numeric: list[NumberRange]
     categorical: list[str]
+    bins: list[NumberBins]
     vocabularies_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
     @classmethod

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from florist.common.data.preprocessing import NumberRange, Preprocessing, Vocabulary, on_scale
+from florist.common.data.number_bins import RowSample, fit_bins
+from florist.common.data.preprocessing import (
+    NumberRange,
+    Preprocessing,
+    Vocabulary,
+    numbers_of,
+    on_scale,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from florist.common.data.raw_table import FeatureColumns, RawTable
     from florist.common.settings.data import PreprocessingSettings
@@ -19,7 +26,9 @@ _MAX_PENDING = 1 << 20
 
 
 def fit_preprocessing(raw: RawTable, settings: PreprocessingSettings) -> Preprocessing:
-    """Fit ranges and vocabularies to one or more rows; their order makes no difference.
+    """Fit ranges, bins and vocabularies to one or more rows.
+
+    Their order makes no difference, except for the bins of more than `MAX_ROWS` rows.
 
     Raises:
         ConfigurationError: a number is infinite.
@@ -30,15 +39,17 @@ def fit_preprocessing(raw: RawTable, settings: PreprocessingSettings) -> Preproc
 
 
 class PreprocessingFitter:
-    """Collects the minimum and maximum of numeric columns and the counts of categories.
+    """Collects the range and a sample of numeric columns and the counts of categories.
 
-    Its memory use depends on the number of different categories, not on the number of rows.
+    Its memory use depends on the number of columns and of different categories, not on the number
+    of rows.
     """
 
     def __init__(self, settings: PreprocessingSettings) -> None:
         self._settings = settings
         self._bounds: dict[str, tuple[float, float]] = {}
         self._counts: dict[str, _CategoryCounts] = {}
+        self._sample = RowSample()
 
     def add(self, raw: RawTable) -> None:
         """Add the next rows, at least one.
@@ -51,14 +62,19 @@ class PreprocessingFitter:
             minimum, maximum = float(values.min()), float(values.max())
             low, high = self._bounds.get(column, (minimum, maximum))
             self._bounds[column] = min(low, minimum), max(high, maximum)
+        if self._settings.bins and raw.features.numeric:
+            self._sample.add(
+                len(raw), {column: numbers_of(raw, column) for column in raw.features.numeric}
+            )
         for column in raw.features.categorical:
             self._counts.setdefault(column, _CategoryCounts()).add(raw.columns.column(column))
 
-    def forget(self, columns: Iterable[str]) -> None:
+    def forget(self, columns: Collection[str]) -> None:
         """Discard everything collected for these columns."""
         for column in columns:
             self._bounds.pop(column, None)
             self._counts.pop(column, None)
+        self._sample.forget(columns)
 
     def preprocessing(self, features: FeatureColumns) -> Preprocessing:
         """Return the preprocessing of these columns, fitted to all rows so far."""
@@ -72,7 +88,11 @@ class PreprocessingFitter:
             Vocabulary.from_counts(column, self._counts[column].total(), self._settings.min_count)
             for column in features.categorical
         ]
-        return Preprocessing(self._settings, tuple(ranges), tuple(vocabularies))
+        bins = [
+            fit_bins(column, self._sample.values(column), self._settings.bins)
+            for column in (features.numeric if self._settings.bins else ())
+        ]
+        return Preprocessing(self._settings, tuple(ranges), tuple(vocabularies), tuple(bins))
 
 
 class _CategoryCounts:

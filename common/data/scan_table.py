@@ -90,7 +90,7 @@ def scan_table(
     """
     reader = TableReader(table, features=known.features if known else None)
     labels = LabelReader(reader.source, table.label) if with_labels else None
-    fitter, cache = PreprocessingFitter(settings), _PartCache(store.memory)
+    fitter, cache = PreprocessingFitter(settings), _PartCache(store.memory, settings)
     with checking_ids(store.storage) as check:
         ids = IdReader(table, normalisation, check, keep=with_ids)
         for content, features in reader.first_pass():
@@ -121,14 +121,18 @@ def _fitted(fitter: PreprocessingFitter, reader: TableReader) -> Preprocessing:
 class _PartCache:
     """Keeps the parts of a table if all of them fit in memory together with the encoded ones."""
 
-    def __init__(self, memory: int) -> None:
+    def __init__(self, memory: int, settings: PreprocessingSettings) -> None:
         self._left = memory
+        self._has_bins = bool(settings.bins)
         self._parts: deque[RawTable] | None = deque()
 
     def add(self, part: RawTable) -> None:
         if self._parts is None:
             return
-        self._left -= part.columns.nbytes + encoded_bytes(len(part), part.columns.num_columns)
+        columns = part.columns.num_columns
+        if self._has_bins:
+            columns += len(part.features.numeric)
+        self._left -= part.columns.nbytes + encoded_bytes(len(part), columns)
         self._parts.append(part)
         if self._left < 0:
             self.drop()

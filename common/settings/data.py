@@ -176,6 +176,14 @@ class PreprocessingSettings(Section):
         description="How numbers are scaled to the range 0 to 1. linear: by the training minimum "
         "and maximum. log: the same, after sign(x) * log(1 + abs(x)), for long tails.",
     )
+    bins: int = Field(
+        default=32,
+        ge=0,
+        le=1024,
+        description="Number of quantile bins of each numeric column, which the model treats as "
+        "categories in addition to the scaled number; missing values have a bin of their own. "
+        "0: none.",
+    )
 
 
 class Data(Section):

@@ -93,18 +93,18 @@ def extra_memory(folder: Path, memory: int, where: Literal["store", "memory"] = 
 
 
 def test_features_in_files_take_no_memory(folder: Path) -> None:
-    size = encoded_bytes(GROUPS * GROUP_ROWS, NUMBERS + CATEGORIES)
+    size = encoded_bytes(GROUPS * GROUP_ROWS, 2 * NUMBERS + CATEGORIES)
     assert size >= 2 * ALLOWANCE
     assert extra_memory(folder, 0) < ALLOWANCE
 
 
 @pytest.mark.slow
 def test_features_that_fit_are_kept_in_memory(folder: Path) -> None:
-    size = encoded_bytes(GROUPS * GROUP_ROWS, NUMBERS + CATEGORIES)
+    size = encoded_bytes(GROUPS * GROUP_ROWS, 2 * NUMBERS + CATEGORIES)
     assert size < extra_memory(folder, size) < size + ALLOWANCE
 
 
 @pytest.mark.slow
 def test_features_that_must_be_in_memory_are_kept_only_once_and_encoded(folder: Path) -> None:
-    size = encoded_bytes(GROUPS * GROUP_ROWS, NUMBERS + CATEGORIES)
+    size = encoded_bytes(GROUPS * GROUP_ROWS, 2 * NUMBERS + CATEGORIES)
     assert size < extra_memory(folder, 0, "memory") < size + ALLOWANCE

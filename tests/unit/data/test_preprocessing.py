@@ -124,7 +124,7 @@ def test_numbers_match_the_slow_version(
 
 def test_the_example_of_the_paper() -> None:
     table = raw(age=[20, None, 40, 10], city=["Rome", None, "Oslo", "Rome"])
-    features = fit(table).transform(table)
+    features = fit(table, bins=0).transform(table)
     assert features.numeric.tolist() == [[0.5], [0], [1], [0.25]]
     assert features.categories.tolist() == [[3], [1], [2], [3]]
     assert features.numeric.dtype == np.float32
@@ -175,7 +175,7 @@ def test_the_order_of_columns_is_that_of_training() -> None:
     assert fitted.features == FeatureColumns(("a", "b"), ("x", "y"))
     found = fitted.transform(raw(y=["s"], extra=[5], b=[1], x=["p"], a=[1]))
     assert found.numeric.tolist() == [[1, 0.5]]
-    assert found.categories.tolist() == [[1, 2]]
+    assert found.categories.tolist() == [[1, 2, 2, 1]]
 
 
 def test_a_party_without_features(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_hundred_thousand_categories() -> None:
 
 
 def test_repr_has_no_values() -> None:
-    assert repr(fit(raw(n=[1], c=["secret"]))) == "Preprocessing(1 numeric, cardinalities (2,))"
+    assert repr(fit(raw(n=[1], c=["secret"]))) == "Preprocessing(1 numeric, cardinalities (2, 2))"
 
 
 # --- saving and loading ---
@@ -262,7 +262,7 @@ def change(folder: Path, **changes: Any) -> None:  # noqa: ANN401
         (lambda folder: (folder / "preprocessing.json").write_bytes(b"\xff"), ".json: is damaged"),
         (
             lambda folder: change(folder, version=VERSION + 1),
-            "version '2', but this release reads 1",
+            "version '3', but this release reads 2",
         ),
         (
             lambda folder: change(folder, kind="other"),
@@ -270,6 +270,10 @@ def change(folder: Path, **changes: Any) -> None:  # noqa: ANN401
         ),
         (lambda folder: change(folder, colour="red"), ".json: is damaged"),
         (lambda folder: change(folder, numeric=[{"column": "n"}]), ".json: is damaged"),
+        (
+            lambda folder: change(folder, bins=[{"column": "n", "edges": [2.0, 1.0]}]),
+            ".json: is damaged",
+        ),
         (
             lambda folder: change(folder, vocabularies_sha256="0" * 64),
             ".parquet: is damaged",
@@ -360,7 +364,7 @@ def test_from_a_file_to_features(tmp_path: Path) -> None:
     fitted = fit(read_whole_table(Table(path=train, id_column="id"), "strip"))
     further = read_whole_table(Table(path=test, id_column="id"), "strip", features=fitted.features)
     features = fitted.transform(further)
-    assert features.categories.tolist() == [[1], [0]]
+    assert features.categories.tolist() == [[1, 0], [0, 1]]
     assert features.numeric.tolist() == [[0], [0.5]]
     test.write_text("id,zip,age\nc,008,old\n")
     with pytest.raises(ConfigurationError, match="column 'age': must be numeric but contains text"):

@@ -81,6 +81,7 @@ class ScanResult:
                 fitted.settings,
                 fitted.ranges,
                 [(each.column, each.categories.to_pylist()) for each in fitted.vocabularies],
+                fitted.bins,
             ),
             features.numeric.tolist(),
             features.categories.tolist(),
@@ -372,7 +373,7 @@ def test_a_small_table_is_read_once_and_the_files_of_a_large_one_are_unlinked(
     table, chosen = Table(path=path, id_column="id"), PreprocessingSettings()
     scan = scan_table(table, "strip", chosen, FeatureStore(PLENTY, MemoryStorage()))
     path.unlink()
-    store = FeatureStore(30 * 4, FolderStorage(tmp_path / "work"))
+    store = FeatureStore(2 * 30 * 4, FolderStorage(tmp_path / "work"))  # the number and its bin
     assert len(store.add(scan)) == 30
     assert store.memory == 0
     assert not (tmp_path / "work").exists()
