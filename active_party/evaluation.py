@@ -91,7 +91,7 @@ def _score(
     Shuffled predictions keep all embeddings of our people in memory, at 4 bytes per value.
     """
     agreement = bundle.agreement.training
-    codec = RowCodec(agreement.wire_type, agreement.cut_width)
+    codec = RowCodec(agreement.wire_type, agreement.wire_width)
     kept: list[Tensor] = []
     predictions: list[Floats] = []
     scored = 0

@@ -55,7 +55,7 @@ class ModelPredictionHandler:
         self._bundle = bundle
         self._table = table
         self._watch = watch
-        self._wire = RowCodec(training.wire_type, training.cut_width)
+        self._wire = RowCodec(training.wire_type, training.wire_width)
         self._offer = make_offer(bundle, agreement, table.union_sha256 if table else b"")
         self._model = model_name(self._offer)
         self._max_rows = min(settings.limits.rows_per_request, self._wire.rows_per_message)
@@ -66,7 +66,7 @@ class ModelPredictionHandler:
 
     def warm_up(self) -> None:
         """Compute a few predictions, so that the first request does not pay for the start-up."""
-        rows = torch.zeros(1, self._bundle.agreement.training.cut_width)
+        rows = torch.zeros(1, self._bundle.agreement.training.wire_width)
         own = () if self._table is None else (torch.zeros(1, dtype=torch.int64),)
         for _ in range(3):
             self._batcher(rows, *own)

@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from florist.active_party.calibrations import Calibrations
+from florist.active_party.receiving import make_receiving
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
 from florist.common.session.answer_journal import BlockKind
-from florist.common.synthetic.calibration import (
-    Calibration,
-    Counts,
-    Mixture,
-    cross_entropies,
-    mixture,
-    model_output,
-)
-from florist.common.synthetic.feature_strategies import FEATURE_STRATEGIES
+from florist.common.synthetic.calibration import Mixture, cross_entropies, model_output
 from florist.common.synthetic.label_draws import KeptTargets, LabelDraws
 from florist.common.synthetic.label_strategies import (
     LabelRequest,
@@ -34,22 +28,20 @@ from florist.common.training.half_state import tensors_of
 from florist.common.training.history import CalibrationPoints, EpochFigures, StepTimer
 from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.model_factory import describe, make_agreed_active
-from florist.common.training.models import start_at
+from florist.common.training.models import base_logits, start_at
 from florist.common.training.predictions import predictions
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.scale_bound import ScaleBound
+from florist.common.training.seen_rows import SeenRows
 from florist.common.training.torch_batch import FeatureRows
-from florist.common.transport.messages import (
-    EmbeddingBlock,
-    EpochSummary,
-    GradientBlock,
-    TestEmbeddingBlock,
-)
+from florist.common.transport.messages import EpochSummary, GradientBlock, TestEmbeddingBlock
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from florist.active_party.receiving import BatchReceiving
+    from florist.common.synthetic.calibration import Calibration
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
     from florist.common.training.half_setup import HalfSetup
@@ -58,6 +50,7 @@ if TYPE_CHECKING:
     from florist.common.training.run_facts import HalfFacts
     from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
+    from florist.common.transport.messages import EmbeddingBlock
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -72,6 +65,7 @@ class ActiveBatch:
     #: Random draws for each row; used for rows without a label.
     uniforms: Tensor
     features: FeatureRows | None
+    embeddings: BatchReceiving
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -96,19 +90,24 @@ class ActiveHalf:
         self._channel = channel
         self._run = run
         self._timer = StepTimer(run.history)
-        self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
+        self._codec = RowCodec(agreement.wire_type, agreement.wire_width)
         self._embedding_bound = ScaleBound.of_embeddings()
-        self._gradient_bound = ScaleBound.of_gradients(agreement.batch_size)
+        self._gradient_bound = ScaleBound.of_gradients(agreement.known_batch_size)
         self._frequencies = class_frequencies(self._labels, agreement.classes)
         self._strategy = label_strategy(agreement.labels.strategy, agreement.classes)
         self._draws = LabelDraws(run.draws, agreement.labels.samples, agreement.sticky)
-        self._gradient_calibration, self._own_calibration = calibrations(data, self._frequencies)
+        self._calibrations = Calibrations.of_run(data, self._frequencies)
+        self._own_calibration = self._calibrations.final
+        #: Logits at the base rate, to which the peer's share of the logits is added.
+        rates = self._calibrations.gradients(0).output_rates(self._frequencies)
+        self._base = base_logits(above_zero(rates, len(self._labels))).to(data.device)
         self._average = WeightAverage(model, on=agreement.averaging)
         #: False while a step is changing the state.
         self.is_consistent = True
         self._sticky_targets: KeptTargets | None = None
         if agreement.sticky and agreement.epochs > 1:
             self._sticky_targets = KeptTargets(train.sizes.union, agreement.classes)
+        self._receiving = make_receiving(agreement, self._codec.row_bytes, run)
         self._tested: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None
         self._stand_ins = StandIns.sampled(
             train.membership, len(self._labels), run.draws, sticky=agreement.sticky
@@ -122,12 +121,14 @@ class ActiveHalf:
         if train.features is not None:
             shown = self._stand_ins.rows(ranks, position.epoch)
             features = FeatureRows.gather(train.features, shown, device)
+        labels = np.where(has_label, self._labels[rows], -1)
         return ActiveBatch(
             torch.from_numpy(ranks),
-            torch.from_numpy(np.where(has_label, self._labels[rows], 0)).to(device),
+            torch.from_numpy(np.maximum(labels, 0)).to(device),
             torch.from_numpy(has_label).to(device),
             self._draws.for_rows(ranks, position.epoch).to(device),
             features,
+            self._receiving.prepare(position, ranks, labels),
         )
 
     def step(self, position: Position, batch: ActiveBatch) -> None:
@@ -136,27 +137,30 @@ class ActiveHalf:
         Forward:   ⟹ f(X) → h → logits → L(logits, y)
         Backward:  ⟸ g = dL/df(X) ← dL/dlogits ← 1, and ↓ the gradients of h's parameters
         """
-        parts = list(pipelined_micro_batches(len(batch), self._data.agreement.micro_batch))
+        all_parts = list(pipelined_micro_batches(len(batch), self._data.agreement.micro_batch))
         self._compute.zero_grad()
         loss = 0.0
-        for together in [parts] if self._strategy.needs_whole_batch else [[p] for p in parts]:
-            blocks = [self._receive(position.step, p) for p in together]  # ⟹ f(X)
+        whole = self._strategy.needs_whole_batch
+        for together in [all_parts] if whole else [[part] for part in all_parts]:
+            blocks = [self._receive(position, batch, part) for part in together]  # ⟹ f(X)
             self._run.journal.begin_sync()  # while the gradients are computed
-            embeddings = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
+            decoded = [rows for _, rows in blocks]
+            embeddings = torch.cat(decoded) if len(decoded) > 1 else decoded[0]
             rows = slice(together[0].start, together[-1].stop)
-            loss_share, gradient = self._loss_and_gradient(batch, rows, embeddings)
+            loss_share, gradient = self._loss_and_gradient(batch, rows, embeddings, position.step)
             loss += loss_share
-            for part, block in zip(together, gradient.split(_lengths(together)), strict=True):
-                self._send(position, part.start, block)  # ⟸ g
+            parts = gradient.split([len(each) for each in decoded])
+            for (block, _), part_gradient in zip(blocks, parts, strict=True):
+                self._send(position, block, part_gradient)  # ⟸ g
         self.is_consistent = False
-        self._compute.step()
+        self._compute.step(position.step)
         self._average.update()
         self._run.history.losses.append(loss)
         self._run.history.rows += len(batch)
         self.is_consistent = True
 
     def _loss_and_gradient(
-        self, batch: ActiveBatch, part: slice, embeddings: Tensor
+        self, batch: ActiveBatch, part: slice, embeddings: Tensor, step: int
     ) -> tuple[float, Tensor]:
         """Return the part's share of the batch's mean loss, and its gradient with respect to f(X).
 
@@ -165,7 +169,7 @@ class ActiveHalf:
         """
         own = batch.features[part] if batch.features is not None else ()
         model_pass = self._compute.forward(embeddings.requires_grad_(), *own)
-        logits = model_pass.outputs[0].requires_grad_()
+        logits = self._peer_logits(model_pass, embeddings)
         has_label = batch.has_label[part]
         request = LabelRequest(
             has_label=has_label,
@@ -180,34 +184,62 @@ class ActiveHalf:
             synthetic = ~has_label
             ranks = batch.ranks[part][synthetic.cpu()]
             target[synthetic] = self._sticky_targets.settle(ranks, target[synthetic])
-        loss = self._gradient_calibration.loss(logits, target, len(batch))
+        loss = self._calibrations.gradients(step).loss(logits, target, len(batch))
         logit_gradient = torch.autograd.grad(loss, logits)
-        if self._data.agreement.masking:
-            gradient = model_pass.input_gradient(logit_gradient)
-            real_rows = max(int(batch.has_label.sum()), 1)
-            own_loss = self._own_losses(model_pass, target)[has_label].sum() / real_rows
-            model_pass.backward(torch.autograd.grad(own_loss, model_pass.outputs))
+        agreement = self._data.agreement
+        if not agreement.masking and not agreement.shows_shares_only:
+            return float(loss.detach()), model_pass.backward_with_input_gradient(logit_gradient)
+        if agreement.shows_shares_only:
+            gradient = logit_gradient[0].reshape(embeddings.shape)
         else:
-            gradient = model_pass.backward_with_input_gradient(logit_gradient)
+            gradient = model_pass.input_gradient(logit_gradient)
+        learned = has_label if agreement.masking else torch.ones_like(has_label)
+        rows = max(int(batch.has_label.sum()), 1) if agreement.masking else len(batch)
+        own_loss = self._own_losses(model_pass, embeddings, target, step)[learned].sum() / rows
+        model_pass.backward(torch.autograd.grad(own_loss, model_pass.outputs))
         return float(loss.detach()), gradient
 
-    def _own_losses(self, model_pass: Pass, target: Tensor) -> Tensor:
+    def _peer_logits(self, model_pass: Pass, embeddings: Tensor) -> Tensor:
+        """Return the logits whose gradient the peer gets, and from which labels are drawn.
+
+        They are those of the whole model, or with `own-share` those of the peer's features alone:
+        its share of the logits, and the base rate.
+        """
+        if not self._data.agreement.shows_shares_only:
+            return model_pass.outputs[0].requires_grad_()
+        shares = embeddings.detach()
+        return (self._base + (shares[:, 0] if shares.shape[1] == 1 else shares)).requires_grad_()
+
+    def _own_losses(
+        self, model_pass: Pass, embeddings: Tensor, target: Tensor, step: int
+    ) -> Tensor:
         """Return the loss of each row from which `h` and its prior, if it has one, learn."""
         logits, *priors = model_pass.outputs
+        logits.requires_grad_()
         if not priors:
-            return self._own_calibration.losses(logits, target)
+            return self._calibrations.own(step).losses(logits, target)
         prior = priors[0].requires_grad_()
+        independent = None
+        if self._data.agreement.shows_shares_only:
+            # By Bayes' rule the log odds of independent features add up.
+            shares = embeddings.detach()
+            both = prior.detach() + (shares[:, 0] if shares.shape[1] == 1 else shares)
+            independent = model_output(both)
         identity = Mixture.identity(self._data.agreement.classes)
-        calibrated = self._own_calibration.given(model_output(prior).detach())
+        calibrated = self._calibrations.own_given(step, model_output(prior).detach(), independent)
         return calibrated.losses(logits, target) + cross_entropies(prior, target, identity)
 
-    def _receive(self, step: int, part: slice) -> Tensor:
+    def _receive(
+        self, position: Position, batch: ActiveBatch, part: slice
+    ) -> tuple[EmbeddingBlock, Tensor]:
+        """Receive the embeddings of a part; return the block, opened, and its rows."""
         with self._timer.measure("wait"):
-            block = self._channel.receive(EmbeddingBlock)
-        rows = self._codec.decode_block(block, step, part.start, part.stop - part.start)
+            received = batch.embeddings.receive(self._channel, part)
+        step, opened = position.step, received.opened
+        rows = self._codec.decode_block(opened, step, part.start, part.stop - part.start)
         self._embedding_bound.check_received(rows, step)
-        self._run.journal.received(BlockKind.EMBEDDINGS, step, part.start, block.values)
-        return rows.to(self._data.device)
+        self._run.journal.received(received.kind, step, part.start, received.message.values)
+        return opened, rows.to(self._data.device)
 
     def _receive_test(self, epoch: int, part: slice) -> Tensor:
         with self._timer.measure("wait"):
@@ -216,13 +248,16 @@ class ActiveHalf:
         self._run.journal.received(BlockKind.TEST_EMBEDDINGS, epoch, part.start, block.values)
         return rows.to(self._data.device)
 
-    def _send(self, position: Position, start: int, gradient: Tensor) -> None:
-        values = self._codec.encode(gradient)
+    def _send(self, position: Position, embeddings: EmbeddingBlock, gradient: Tensor) -> None:
+        """Answer a block of embeddings with its gradient."""
+        values, start = self._codec.encode(gradient), embeddings.start
         self._gradient_bound.check_sent(self._codec.decode(values), position.step)
         self._run.journal.sent(BlockKind.GRADIENTS, position.step, start, values)
         self._run.journal.settle_received()
         with self._timer.measure("wire"):
             self._channel.send(GradientBlock(position.step, start, values))
+        if self._run.observe is not None:
+            self._run.observe(SeenRows(position.step, start, embeddings.values, values))
 
     def end_epoch(self, epoch: int) -> EpochFigures:
         steps = self._run.schedule.steps_per_epoch
@@ -293,42 +328,6 @@ class ActiveHalf:
         self._compute.close()
 
 
-def _lengths(parts: list[slice]) -> list[int]:
-    return [part.stop - part.start for part in parts]
-
-
-def calibrations(
-    data: TrainingData, frequencies: tuple[float, ...]
-) -> tuple[Calibration, Calibration]:
-    """Return the calibrations of the gradients for the peer, and of own updates and predictions.
-
-    Without masking they are the same. With masking each half learns from different rows and so has
-    its own shift: the bottom model from rows with real features, the top model from rows with real
-    labels.
-    """
-    agreement, train = data.agreement, data.train
-    counts = Counts.of_active(train.sizes, train.rows)
-    expectation = label_strategy(agreement.labels.strategy, agreement.classes).expectation
-    distinguishable = not FEATURE_STRATEGIES[agreement.features.strategy].looks_real
-
-    def shift(*, real_labels_only: bool, real_features_only: bool) -> Calibration:
-        found = mixture(
-            counts,
-            frequencies,
-            expectation,
-            agreement.calibration,
-            real_labels_only=real_labels_only,
-            real_features_only=real_features_only,
-        )
-        return Calibration(agreement.calibration, found)
-
-    masking = agreement.masking
-    return (
-        shift(real_labels_only=False, real_features_only=masking or distinguishable),
-        shift(real_labels_only=masking, real_features_only=distinguishable),
-    )
-
-
 def start_at_base_rate(model: ActiveModel, data: TrainingData) -> None:
     """Make the first predictions of a new model match the party's own class frequencies.
 
@@ -336,18 +335,18 @@ def start_at_base_rate(model: ActiveModel, data: TrainingData) -> None:
     as one half, the peer could tell synthetic labels from real ones in the first batches.
     """
     labels = own_labels(data)
-    # A class without rows counts as half a row: its logarithm must be finite.
-    least = 0.5 / len(labels)
     frequencies = class_frequencies(labels, data.agreement.classes)
-
-    def positive(rates: tuple[float, ...]) -> list[float]:
-        raised = [max(rate, least) for rate in rates]
-        return [rate / sum(raised) for rate in raised]
-
-    _, own_calibration = calibrations(data, frequencies)
-    start_at(model.top.output, positive(own_calibration.output_rates(frequencies)))
+    calibration = Calibrations.of_run(data, frequencies).own(0)
+    rates = calibration.output_rates(frequencies)
+    start_at(model.top.output, above_zero(rates, len(labels)))
     if model.prior is not None:
-        start_at(model.prior.output, positive(frequencies))
+        start_at(model.prior.output, above_zero(frequencies, len(labels)))
+
+
+def above_zero(rates: tuple[float, ...], rows: int) -> list[float]:
+    """Return the rates such that none is 0: a class without rows counts as half a row."""
+    raised = [max(rate, 0.5 / rows) for rate in rates]
+    return [rate / sum(raised) for rate in raised]
 
 
 def own_labels(data: TrainingData) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,12 +23,14 @@ from florist.common.settings.training import Optimiser
 from florist.common.training.embedding_rows import gather
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import Optimisers, SparseRowOptimiser
+from florist.common.training.rate_schedule import RateSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 WIDTH = 4
 NUMERIC = 13
+RATES = RateSchedule(1e-3, 1, "constant")
 
 
 def median_ms(step: Callable[[], None], repeats: int) -> float:
@@ -56,7 +59,7 @@ def table_step(rows: int, indices: Tensor, *, sparse: bool, ours: bool) -> Calla
     if not sparse:
         update = torch.optim.Adam([table.weight], fused=True).step
     elif ours:
-        update = SparseRowOptimiser(table.weight, Optimiser()).step
+        update = partial(SparseRowOptimiser(table.weight, Optimiser()).step, RATES.peak)
     else:
         update = torch.optim.SparseAdam([table.weight]).step
 
@@ -78,13 +81,13 @@ def model_step(cardinalities: list[int], categories: Tensor, *, sparse: bool) ->
         sparse=sparse,
         seed=0,
     )
-    optimisers = Optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser(), RATES)
     numeric, upstream = torch.rand(len(categories), NUMERIC), torch.randn(len(categories), 128)
 
     def step() -> None:
         optimisers.zero_grad()
         model(numeric, categories).backward(upstream)
-        optimisers.step()
+        optimisers.step(0)
 
     return step
 

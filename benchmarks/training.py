@@ -9,10 +9,12 @@ All use the same model, data, batch size and number of steps, on two cores:
   torch on embedding tables; the comparison with this one shows the cost of the split itself.
 * split: two parties with one thread each, without noise and masking, so that all compute the same;
   `ratio` is split / whole, `ratio_kernels` is split / kernels.
-* default: as split, with the agreement's default noise and masking.
+* offers: as split, with the agreement's default noise, masking, wide part and oblivious stand-ins,
+  at the same cut of 128 numbers.
+* default: as offers, with late fusion: the passive party has the whole network, sends one number.
 
 Both parties have the same people, in tables that are already aligned. Speed is that of the fastest
-consecutive steps, over several rounds that run all four in turn, so that warm-up and other programs
+consecutive steps, over several rounds that run all five in turn, so that warm-up and other programs
 matter little. `ratio_rounds` is the ratio within each round, which shows how much the machine's
 speed varies. `wait_share` and `wire_share` are from the parties' own histories. `--processes` sets
 the number of processes of each party (`training.processes`); CPU time is that of its first one.
@@ -62,6 +64,7 @@ from florist.common.settings.loader import load_config
 from florist.common.stages.run_stages import run_stage
 from florist.common.training.model_factory import make_active, make_bottom
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.schedule import Schedule
 from florist.experiments import click_data
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
 NAMES = Names(active="bank", passive="telco")
 ROLES: tuple[RoleName, RoleName] = ("active", "passive")
 DEFAULTS = TrainingAgreement()
+RATES = RateSchedule(1e-3, 1, "constant")
 CPU = torch.device("cpu")
 #: Number of table rows for each choice of categories; a million categories need as many rows.
 ROWS = {"small": 1 << 17, "million": 1 << 20}
@@ -177,6 +181,8 @@ class Result:
     ratio: float
     ratio_rounds: list[float]
     ratio_kernels: float
+    rows_per_s_offers: int
+    ratio_offers: float
     rows_per_s_default: int
     ratio_default: float
     wire_mb_per_step: float
@@ -186,6 +192,7 @@ class Result:
     cpu_ms_whole: list[float]
     cpu_ms_kernels: list[float]
     cpu_ms_split: list[float]
+    cpu_ms_offers: list[float]
     cpu_ms_default: list[float]
 
 
@@ -220,7 +227,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> Result:
-    """Run rounds of both loops, the parties, and the parties with noise and masking."""
+    """Run rounds of both loops, and of the parties with three settings."""
     rows, batch = ROWS[arguments.categories], arguments.batch
     epochs = -(-arguments.steps * batch // rows)
     training = {
@@ -230,13 +237,16 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         "checkpoint_every": 0,
         "embedding_noise": 0.0,
         "masking": False,
+        "cut_width": 128,
+        "wide": False,
+        "stand_ins": "plain",
     }
     sample = SharedSample(rows, arguments.categories == "million", training, arguments.processes)
     write_first_files(folder, NAMES, f"127.0.0.1:{free_port()}", sample)
     plain_configs = [load_config(folder / f"{role}.yml") for role in ROLES]
-    default_configs = [
-        with_defaults(config, "embedding_noise", "masking") for config in plain_configs
-    ]
+    private = ("embedding_noise", "masking", "wide", "stand_ins")
+    offer_configs = [with_defaults(config, *private) for config in plain_configs]
+    default_configs = [with_defaults(config, *private, "cut_width") for config in plain_configs]
     for role, config in zip(ROLES, plain_configs, strict=True):
         align(config, role)
     plain_loop, own_loop = PlainLoop(*plain_configs), OwnLoop(*plain_configs)
@@ -245,14 +255,15 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
             plain_loop.train(arguments.steps),
             own_loop.train(arguments.steps),
             run_parties(plain_configs),
+            run_parties(offer_configs),
             run_parties(default_configs),
         )
         for _ in range(arguments.rounds)
     ]
-    plain, own, split, default = (
+    plain, own, split, offers, default = (
         min(paces, key=lambda pace: pace.seconds) for paces in zip(*rounds, strict=True)
     )
-    codec = RowCodec(DEFAULTS.wire_type, DEFAULTS.cut_width)
+    codec = RowCodec(DEFAULTS.wire_type, plain_configs[0].agreement.training.wire_width)
     return Result(
         batch=batch,
         micro_batch=min(batch, arguments.micro_batch),
@@ -263,8 +274,12 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         rows_per_s_kernels=round(batch / own.seconds),
         rows_per_s_split=round(batch / split.seconds),
         ratio=round(plain.seconds / split.seconds, 3),
-        ratio_rounds=[round(whole.seconds / parties.seconds, 3) for whole, _, parties, _ in rounds],
+        ratio_rounds=[
+            round(whole.seconds / parties.seconds, 3) for whole, _, parties, *_ in rounds
+        ],
         ratio_kernels=round(own.seconds / split.seconds, 3),
+        rows_per_s_offers=round(batch / offers.seconds),
+        ratio_offers=round(plain.seconds / offers.seconds, 3),
         rows_per_s_default=round(batch / default.seconds),
         ratio_default=round(plain.seconds / default.seconds, 3),
         wire_mb_per_step=round(2 * batch * codec.row_bytes / 1e6, 2),
@@ -274,6 +289,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Result:
         cpu_ms_whole=plain.cpu_ms,
         cpu_ms_kernels=own.cpu_ms,
         cpu_ms_split=split.cpu_ms,
+        cpu_ms_offers=offers.cpu_ms,
         cpu_ms_default=default.cpu_ms,
     )
 
@@ -367,7 +383,7 @@ class Loop:
         )
         preprocessing = fit_preprocessing(raw, passive.data.preprocessing)
         agreement = active.agreement.training
-        self._batch = agreement.batch_size
+        self._batch = agreement.known_batch_size
         self._features = preprocessing.transform(raw)
         self._labels = read_labels(labelled, agreement.classes).classes
         self._make(active, passive, preprocessing)
@@ -427,8 +443,8 @@ class PlainLoop(Loop):
             ),
             nn.Linear(width, 1),
         )
-        rate = passive.optimiser.learning_rate
         dense = list(self._layers.parameters()) + ([] if sparse else [self._table.weight])
+        rate = RATES.peak
         self._plain_optimisers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=rate)]
         if sparse:
             self._plain_optimisers.append(torch.optim.SparseAdam([self._table.weight], lr=rate))
@@ -464,8 +480,8 @@ class OwnLoop(Loop):
         )
         self._top = make_active(active.model, cut_width=cut_width, device=CPU, seed=0)
         self._optimisers = [
-            Optimisers(self._bottom, passive.optimiser),
-            Optimisers(self._top, active.optimiser),
+            Optimisers(self._bottom, passive.optimiser, RATES),
+            Optimisers(self._top, active.optimiser, RATES),
         ]
 
     def _logits(self, numeric: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
@@ -478,7 +494,7 @@ class OwnLoop(Loop):
 
     def _update(self) -> None:
         for optimiser in self._optimisers:
-            optimiser.step()
+            optimiser.step(0)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def evaluate_passive(
     assert data.features is not None
     stand_ins = evaluation_stand_ins(data)
     union_size = data.sizes.union
-    codec = RowCodec(agreement.wire_type, agreement.cut_width)
+    codec = RowCodec(agreement.wire_type, agreement.wire_width)
     noise = _noise(bundle, data)
     journal = data.journal
     progress.expect(union_size)

@@ -45,7 +45,7 @@ class PredictionsById:
         digests = quick_digests(table.ids)
         self._row_by_digest = np.argsort(digests)
         self._digests = digests[self._row_by_digest]
-        classes = 1 if training.classes == 2 else training.classes
+        classes = training.outputs
         groups = table.groups
         self._is_cached = np.zeros(len(groups), dtype=bool)
         self._predictions = np.zeros((len(groups), groups.size, classes), dtype=np.float32)

@@ -53,6 +53,7 @@ class RowEncoder:
         span = maximum / 2 - self._half_minimum
         self._constant = span <= 0
         self._span = np.where(self._constant, 1.0, span)
+        self._bins = preprocessing.bins
 
     def __call__(self, rows: Sequence[Mapping[str, object]]) -> Features:
         """Encode rows, in their order.
@@ -73,9 +74,13 @@ class RowEncoder:
                 known.get(_category(row[column], index, column), 0)
                 for column, known in zip(self._categorical, self._indices, strict=True)
             ]
-        return Features(self._scaled(numbers), indices)
+        bins = [each.indices(numbers[:, place]) for place, each in enumerate(self._bins)]
+        if bins:
+            indices = np.column_stack((indices, *bins))
+        return Features(self._scaled(numbers), np.ascontiguousarray(indices))
 
     def _scaled(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+        numbers = np.nan_to_num(numbers, nan=0.0)
         if self._is_log:
             numbers = np.copysign(np.log1p(np.abs(numbers)), numbers)
         with np.errstate(over="ignore"):
@@ -98,8 +103,9 @@ class RowEncoder:
 
 
 def _number(value: object, index: int, column: str) -> float:
+    """Return a number, NaN if it is missing."""
     if value is None:
-        return 0.0
+        return math.nan
     if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
         try:
             number = float(value)
@@ -108,7 +114,7 @@ def _number(value: object, index: int, column: str) -> float:
         if math.isfinite(number):
             return number
         if math.isnan(number):
-            return 0.0
+            return number
         raise BadRow(f"row {index}, column {quoted(column)}: contains an infinite number")
     raise BadRow(f"row {index}, column {quoted(column)}: must be a number, or null if missing")
 

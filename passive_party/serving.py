@@ -74,9 +74,9 @@ class PredictionClient:
         training = bundle.agreement.training
         self._bundle = bundle
         self._connection = connection
-        self._wire = RowCodec(training.wire_type, training.cut_width)
+        self._wire = RowCodec(training.wire_type, training.wire_width)
         self._max_rows = min(terms.max_rows, self._wire.rows_per_message)
-        self._classes = 1 if training.classes == 2 else training.classes
+        self._classes = training.outputs
         self._by_id = by_id
         self._by_id_lock = Lock()
         #: Identifies the model and the agreement that it is served under.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,13 +28,11 @@ from florist.common.training.micro_batches import micro_batches, pipelined_micro
 from florist.common.training.model_factory import describe, make_bottom
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.scale_bound import ScaleBound
+from florist.common.training.seen_rows import SeenRows
 from florist.common.training.torch_batch import FeatureRows
-from florist.common.transport.messages import (
-    EmbeddingBlock,
-    EpochSummary,
-    GradientBlock,
-    TestEmbeddingBlock,
-)
+from florist.common.transport.messages import EpochSummary, GradientBlock, TestEmbeddingBlock
+from florist.passive_party.offering import DonorEmbeddings, ObliviousSending
+from florist.passive_party.sending import PlainSending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from florist.common.data.features import Features
+    from florist.common.synthetic.feature_strategies import FeatureStrategy
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
     from florist.common.training.half_setup import HalfSetup
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from florist.common.training.run_facts import HalfFacts
     from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
+    from florist.passive_party.sending import Parcel, PreparedSending, Sending, StepSending
 
 
 #: Micro-batches in flight at once, so that both parties always have one to work on. (A peer that
@@ -59,9 +60,9 @@ WINDOW = 4
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PassiveBatch:
-    """The features of a batch, stand-ins included, and which rows are real."""
+    """The embeddings to send for a batch, stand-ins included, and which rows are real."""
 
-    features: FeatureRows
+    prepared: PreparedSending[Any]
     is_real: Tensor
 
     def __len__(self) -> int:
@@ -89,25 +90,22 @@ class PassiveHalf:
         self._channel = channel
         self._run = run
         self._timer = StepTimer(run.history)
-        self._codec = RowCodec(agreement.wire_type, agreement.cut_width)
+        self._codec = RowCodec(agreement.wire_type, agreement.wire_width)
         self._embedding_bound = ScaleBound.of_embeddings()
-        self._gradient_bound = ScaleBound.of_gradients(agreement.batch_size)
+        self._gradient_bound = ScaleBound.of_gradients(agreement.known_batch_size)
         self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
-        self._stand_ins = StandIns.of_strategy(data.train.membership, self._strategy)
-        self._noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
+        self._sending = make_sending(data, features, model, self._strategy, self._codec, run)
+        self._rank_of_row = data.train.membership.rank_of_row
         self._average = WeightAverage(model, on=agreement.averaging)
         #: False while a step is changing the state.
         self.is_consistent = True
         whole_batch = label_strategy(agreement.labels.strategy, agreement.classes).needs_whole_batch
-        self._window = agreement.batch_size if whole_batch else WINDOW
+        self._window = agreement.known_batch_size if whole_batch else WINDOW
 
     def prepare(self, position: Position, ranks: npt.NDArray[np.int64]) -> PassiveBatch:
-        shown = self._stand_ins.rows(ranks, position.epoch)
-        is_real = self._stand_ins.is_own(ranks)
-        return PassiveBatch(
-            FeatureRows.gather(self._features, shown, self._data.device),
-            torch.from_numpy(is_real).to(self._data.device),
-        )
+        is_real = torch.from_numpy(self._data.train.membership.rows(ranks) >= 0)
+        prepared = self._sending.prepare(position, ranks)
+        return PassiveBatch(prepared, is_real.to(self._data.device))
 
     def step(self, position: Position, batch: PassiveBatch) -> None:
         """Run the passive party's side of a step: the left half of the paper's training table.
@@ -116,27 +114,30 @@ class PassiveHalf:
         Backward:  the gradients of f's parameters ← g ⟸
         """
         self._compute.zero_grad()
-        in_flight: deque[tuple[slice, Pass]] = deque()
-        for part, model_pass, embeddings in self._forward(position, batch):
+        sending = batch.prepared.begin()
+        in_flight: deque[tuple[Parcel, Pass]] = deque()
+        for part, model_pass, embeddings in self._forward(position, batch, sending.features):
             if len(in_flight) == self._window:
-                self._backward(position, batch, *in_flight.popleft())
-            self._send(position, part.start, embeddings)  # f(X) ⟹
-            in_flight.append((part, model_pass))
-        for part, model_pass in in_flight:
-            self._backward(position, batch, part, model_pass)  # ⟸ g
+                self._backward(position, batch, sending, *in_flight.popleft())
+            parcel = sending.parcel(part, embeddings.detach().cpu())
+            self._send(position, parcel)  # f(X) ⟹
+            in_flight.append((parcel, model_pass))
+        for parcel, model_pass in in_flight:
+            self._backward(position, batch, sending, parcel, model_pass)  # ⟸ g
         self._run.journal.begin_sync()  # while the next embeddings are computed
         self.is_consistent = False
-        self._compute.step()
+        self._compute.step(position.step)
         self._average.update()
+        self._sending.finish(sending)
         self._run.history.rows += len(batch)
         self.is_consistent = True
 
     def _forward(
-        self, position: Position, batch: PassiveBatch
+        self, position: Position, batch: PassiveBatch, features: FeatureRows
     ) -> Iterator[tuple[slice, Pass, Tensor]]:
         """Yield each micro-batch with its pass through `f` and the embeddings to send."""
         parts = list(pipelined_micro_batches(len(batch), self._data.agreement.micro_batch))
-        passes = (self._compute.forward(*batch.features[part]) for part in parts)
+        passes = (self._compute.forward(*features[part]) for part in parts)
         if isinstance(self._strategy, DonorStrategy):
             for part, model_pass in zip(parts, passes, strict=True):
                 yield part, model_pass, model_pass.outputs[0]
@@ -147,33 +148,47 @@ class PassiveHalf:
             for part, model_pass in zip(parts, all_passes, strict=True):
                 yield part, model_pass, mixed[part]
 
-    def _backward(
-        self, position: Position, batch: PassiveBatch, part: slice, model_pass: Pass
-    ) -> None:
-        model_pass.backward((self._gradient(position, batch, part),))
-
-    def _send(self, position: Position, start: int, embeddings: Tensor) -> None:
-        # Each micro-batch has its own noise.
-        noisy = self._noise(embeddings.detach().cpu(), position.step, start)
-        values = self._codec.encode(noisy)
-        self._embedding_bound.check_sent(self._codec.decode(values), position.step)
-        self._run.journal.sent(BlockKind.EMBEDDINGS, position.step, start, values)
-        if start == 0:  # these embeddings depend on the gradients of the steps before
+    def _send(self, position: Position, parcel: Parcel) -> None:
+        message = parcel.message
+        self._embedding_bound.check_sent(self._codec.decode(parcel.plain), position.step)
+        self._run.journal.sent(parcel.kind, position.step, message.start, message.values)
+        # Embeddings depend on the gradients of the steps before, and offers on the choices.
+        if message.start == 0:
             self._run.journal.settle_received()
         with self._timer.measure("wire"):
-            self._channel.send(EmbeddingBlock(position.step, start, values))
+            self._channel.send(message)
 
-    def _gradient(self, position: Position, batch: PassiveBatch, part: slice) -> Tensor:
-        """Receive the peer's gradients, and zero those of rows from which `f` must not learn."""
+    def _backward(
+        self,
+        position: Position,
+        batch: PassiveBatch,
+        sending: StepSending,
+        parcel: Parcel,
+        model_pass: Pass,
+    ) -> None:
+        """Receive the peer's gradients, and learn from those rows from which `f` may learn."""
+        part = parcel.part
         with self._timer.measure("wait"):
             block = self._channel.receive(GradientBlock)
         rows = self._codec.decode_block(block, position.step, part.start, part.stop - part.start)
         self._gradient_bound.check_received(rows, position.step)
         self._run.journal.received(BlockKind.GRADIENTS, position.step, part.start, block.values)
+        opened = sending.opened(parcel, rows)
+        if self._run.observe is not None:
+            origins = self._rank_of_row[opened.rows]
+            self._run.observe(
+                SeenRows(position.step, part.start, opened.embeddings, block.values, origins)
+            )
         gradient = rows.to(self._data.device)
-        if self._data.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
+        if not self._learns_from_stand_ins:
             gradient = gradient * batch.is_real[part, None]
-        return gradient
+        model_pass.backward((gradient,))
+
+    @property
+    def _learns_from_stand_ins(self) -> bool:
+        if self._data.agreement.masking or isinstance(self._strategy, EmbeddingStrategy):
+            return False
+        return self._sending.teaches_stand_ins
 
     def _with_synthetic(
         self, position: Position, batch: PassiveBatch, embeddings: Tensor
@@ -237,19 +252,43 @@ class PassiveHalf:
     def state(self) -> tuple[dict[str, Tensor], HalfFacts]:
         strategy = self._strategy.state() if isinstance(self._strategy, EmbeddingStrategy) else {}
         average = self._average.state()
-        return self._compute.state(strategy=strategy, average=average)
+        return self._compute.state(
+            strategy=strategy, average=average, sending=self._sending.state()
+        )
 
     def load(self, tensors: dict[str, Tensor], facts: HalfFacts) -> None:
         self._compute.load(tensors, facts)
         self._average.restore(tensors_of("average", tensors))
         if isinstance(self._strategy, EmbeddingStrategy):
             self._strategy.restore(tensors_of("strategy", tensors))
+        self._sending.restore(tensors_of("sending", tensors))
 
     def finish(self) -> None:
         self._average.apply()
 
     def close(self) -> None:
         self._compute.close()
+
+
+def make_sending(
+    data: TrainingData,
+    features: Features,
+    model: BottomModel,
+    strategy: FeatureStrategy,
+    codec: RowCodec,
+    run: Run,
+) -> Sending[Any]:
+    """Return how embeddings are sent, as agreed. Oblivious stand-ins begin with base transfers."""
+    agreement, membership = data.agreement, data.train.membership
+    noise = EmbeddingNoise(agreement.embedding_noise, run.draws)
+
+    def gather(rows: npt.NDArray[np.int64]) -> FeatureRows:
+        return FeatureRows.gather(features, rows, data.device)
+
+    if agreement.stand_ins == "plain":
+        return PlainSending(gather, StandIns.of_strategy(membership, strategy), noise, codec)
+    lacked = 1 - len(features) / data.train.sizes.union
+    return ObliviousSending(data, DonorEmbeddings(gather, model, noise, codec, lacked), run)
 
 
 def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHalf:
@@ -259,6 +298,7 @@ def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHa
         numeric=setup.numeric,
         cardinalities=setup.cardinalities,
         cut_width=setup.data.agreement.cut_width,
+        wide=setup.data.agreement.wide_outputs,
         device=setup.data.device,
         seed=setup.seed(run.draws),
     )

@@ -49,6 +49,11 @@ class Envelope(_message.Message):
     GRADIENT_BLOCK_FIELD_NUMBER: _builtins.int
     EPOCH_SUMMARY_FIELD_NUMBER: _builtins.int
     TEST_EMBEDDING_BLOCK_FIELD_NUMBER: _builtins.int
+    TRANSFER_REQUEST_FIELD_NUMBER: _builtins.int
+    TRANSFER_REPLY_FIELD_NUMBER: _builtins.int
+    TRANSFER_BLOCK_FIELD_NUMBER: _builtins.int
+    CHOICE_BLOCK_FIELD_NUMBER: _builtins.int
+    OFFER_BLOCK_FIELD_NUMBER: _builtins.int
     BUNDLE_OFFER_FIELD_NUMBER: _builtins.int
     EVALUATION_OPENING_FIELD_NUMBER: _builtins.int
     EVALUATION_SUMMARY_FIELD_NUMBER: _builtins.int
@@ -90,6 +95,16 @@ class Envelope(_message.Message):
     @_builtins.property
     def test_embedding_block(self) -> _training_pb2.TestEmbeddingBlock: ...
     @_builtins.property
+    def transfer_request(self) -> _training_pb2.TransferRequest: ...
+    @_builtins.property
+    def transfer_reply(self) -> _training_pb2.TransferReply: ...
+    @_builtins.property
+    def transfer_block(self) -> _training_pb2.TransferBlock: ...
+    @_builtins.property
+    def choice_block(self) -> _training_pb2.ChoiceBlock: ...
+    @_builtins.property
+    def offer_block(self) -> _training_pb2.OfferBlock: ...
+    @_builtins.property
     def bundle_offer(self) -> _training_pb2.BundleOffer: ...
     @_builtins.property
     def evaluation_opening(self) -> _evaluation_pb2.EvaluationOpening: ...
@@ -121,6 +136,11 @@ class Envelope(_message.Message):
         gradient_block: _training_pb2.GradientBlock | None = ...,
         epoch_summary: _training_pb2.EpochSummary | None = ...,
         test_embedding_block: _training_pb2.TestEmbeddingBlock | None = ...,
+        transfer_request: _training_pb2.TransferRequest | None = ...,
+        transfer_reply: _training_pb2.TransferReply | None = ...,
+        transfer_block: _training_pb2.TransferBlock | None = ...,
+        choice_block: _training_pb2.ChoiceBlock | None = ...,
+        offer_block: _training_pb2.OfferBlock | None = ...,
         bundle_offer: _training_pb2.BundleOffer | None = ...,
         evaluation_opening: _evaluation_pb2.EvaluationOpening | None = ...,
         evaluation_summary: _evaluation_pb2.EvaluationSummary | None = ...,
@@ -128,11 +148,11 @@ class Envelope(_message.Message):
         evidence_contribution: _evidence_pb2.EvidenceContribution | None = ...,
         evidence_signature: _evidence_pb2.EvidenceSignature | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "choice_block", b"choice_block", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "offer_block", b"offer_block", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "transfer_block", b"transfer_block", "transfer_reply", b"transfer_reply", "transfer_request", b"transfer_request", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "choice_block", b"choice_block", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "offer_block", b"offer_block", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "transfer_block", b"transfer_block", "transfer_reply", b"transfer_reply", "transfer_request", b"transfer_request", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "union_announcement", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "union_announcement", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "transfer_request", "transfer_reply", "transfer_block", "choice_block", "offer_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

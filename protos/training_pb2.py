@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66lorist/protos/training.proto\x12\x07\x66lorist\"]\n\x0fTrainingOpening\x12\x14\n\x0cunion_sha256\x18\x01 \x01(\x0c\x12\x0b\n\x03run\x18\x03 \x01(\x0c\x12\r\n\x05steps\x18\x04 \x03(\x04\x12\x12\n\ncommitment\x18\x05 \x01(\x0cJ\x04\x08\x02\x10\x03\"\x1c\n\x0bNonceReveal\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"=\n\x0e\x45mbeddingBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"<\n\rGradientBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"B\n\x12TestEmbeddingBlock\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"\x83\x01\n\x0c\x45pochSummary\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x10\n\x03\x61uc\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03\x61\x63\x65\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08log_loss\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_aucB\x06\n\x04_aceB\x0b\n\t_log_loss\"?\n\x0b\x42undleOffer\x12\x0b\n\x03run\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\x13\n\x0bpeer_digest\x18\x03 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66lorist/protos/training.proto\x12\x07\x66lorist\"]\n\x0fTrainingOpening\x12\x14\n\x0cunion_sha256\x18\x01 \x01(\x0c\x12\x0b\n\x03run\x18\x03 \x01(\x0c\x12\r\n\x05steps\x18\x04 \x03(\x04\x12\x12\n\ncommitment\x18\x05 \x01(\x0cJ\x04\x08\x02\x10\x03\"\x1c\n\x0bNonceReveal\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"=\n\x0e\x45mbeddingBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"!\n\x0fTransferRequest\x12\x0e\n\x06values\x18\x01 \x01(\x0c\"\x1f\n\rTransferReply\x12\x0e\n\x06values\x18\x01 \x01(\x0c\"/\n\rTransferBlock\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"+\n\x0b\x43hoiceBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"9\n\nOfferBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"<\n\rGradientBlock\x12\x0c\n\x04step\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"B\n\x12TestEmbeddingBlock\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"\x83\x01\n\x0c\x45pochSummary\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x0c\n\x04loss\x18\x02 \x01(\x01\x12\x10\n\x03\x61uc\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03\x61\x63\x65\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x15\n\x08log_loss\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x06\n\x04_aucB\x06\n\x04_aceB\x0b\n\t_log_loss\"?\n\x0b\x42undleOffer\x12\x0b\n\x03run\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\x12\x13\n\x0bpeer_digest\x18\x03 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NONCEREVEAL']._serialized_end=165
   _globals['_EMBEDDINGBLOCK']._serialized_start=167
   _globals['_EMBEDDINGBLOCK']._serialized_end=228
-  _globals['_GRADIENTBLOCK']._serialized_start=230
-  _globals['_GRADIENTBLOCK']._serialized_end=290
-  _globals['_TESTEMBEDDINGBLOCK']._serialized_start=292
-  _globals['_TESTEMBEDDINGBLOCK']._serialized_end=358
-  _globals['_EPOCHSUMMARY']._serialized_start=361
-  _globals['_EPOCHSUMMARY']._serialized_end=492
-  _globals['_BUNDLEOFFER']._serialized_start=494
-  _globals['_BUNDLEOFFER']._serialized_end=557
+  _globals['_TRANSFERREQUEST']._serialized_start=230
+  _globals['_TRANSFERREQUEST']._serialized_end=263
+  _globals['_TRANSFERREPLY']._serialized_start=265
+  _globals['_TRANSFERREPLY']._serialized_end=296
+  _globals['_TRANSFERBLOCK']._serialized_start=298
+  _globals['_TRANSFERBLOCK']._serialized_end=345
+  _globals['_CHOICEBLOCK']._serialized_start=347
+  _globals['_CHOICEBLOCK']._serialized_end=390
+  _globals['_OFFERBLOCK']._serialized_start=392
+  _globals['_OFFERBLOCK']._serialized_end=449
+  _globals['_GRADIENTBLOCK']._serialized_start=451
+  _globals['_GRADIENTBLOCK']._serialized_end=511
+  _globals['_TESTEMBEDDINGBLOCK']._serialized_start=513
+  _globals['_TESTEMBEDDINGBLOCK']._serialized_end=579
+  _globals['_EPOCHSUMMARY']._serialized_start=582
+  _globals['_EPOCHSUMMARY']._serialized_end=713
+  _globals['_BUNDLEOFFER']._serialized_start=715
+  _globals['_BUNDLEOFFER']._serialized_end=778
 # @@protoc_insertion_point(module_scope)

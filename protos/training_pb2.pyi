@@ -110,6 +110,129 @@ class EmbeddingBlock(_message.Message):
 Global___EmbeddingBlock: _TypeAlias = EmbeddingBlock  # noqa: Y015
 
 @_typing.final
+class TransferRequest(_message.Message):
+    """The passive party's message of the base transfers, the first on `transfers`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferRequest: _TypeAlias = TransferRequest  # noqa: Y015
+
+@_typing.final
+class TransferReply(_message.Message):
+    """The active party's answer to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferReply: _TypeAlias = TransferReply  # noqa: Y015
+
+@_typing.final
+class TransferBlock(_message.Message):
+    """The active party's message of one block of random transfers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Counted from 0 over the whole run."""
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransferBlock: _TypeAlias = TransferBlock  # noqa: Y015
+
+@_typing.final
+class ChoiceBlock(_message.Message):
+    """By which bits the active party's choices for a training batch differ from the random ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The training step, counted from 0 over all epochs."""
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChoiceBlock: _TypeAlias = ChoiceBlock  # noqa: Y015
+
+@_typing.final
+class OfferBlock(_message.Message):
+    """Encrypted cut-layer embeddings of the rows `start`, `start + 1`, … of a training batch: those of
+    all rows for the first class, then those for the second class, and so on. The active party can
+    decrypt one embedding of each row.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The training step, counted from 0 over all epochs."""
+    start: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        start: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start", b"start", "step", b"step", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferBlock: _TypeAlias = OfferBlock  # noqa: Y015
+
+@_typing.final
 class GradientBlock(_message.Message):
     """Gradients of the loss with respect to the embeddings of the same rows, not averaged."""
 

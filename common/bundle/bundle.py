@@ -49,7 +49,7 @@ class PassiveBundle(Bundle):
 
     @torch.no_grad()
     def embed(self, features: Features) -> Tensor:
-        """Return `f(X)` without noise, of shape (rows, cut_width)."""
+        """Return `f(X)` without noise, of shape (rows, wire_width)."""
         rows = FeatureRows.of(features, self.device)
         embeddings: Tensor = self.model(rows.numeric, rows.categories)
         return embeddings

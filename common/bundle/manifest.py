@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Increased when the files change so that an older release would misread them.
-FORMAT = 1
+FORMAT = 2
 
 MANIFEST = "model.json"
 WEIGHTS = "model.safetensors"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from threading import Lock
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -44,6 +45,13 @@ class BlockKind(IntEnum):
     #: The number of the model, see `EvaluationJournal`.
     EVALUATION_EMBEDDINGS = 4
     EVALUATION_SUMMARY = 5
+    #: 0: the base transfers, of which a run has one message in each direction.
+    BASE_TRANSFERS = 6
+    #: The number of the block.
+    TRANSFERS = 7
+    #: The step of training.
+    CHOICES = 8
+    OFFERS = 9
 
     @property
     def label(self) -> str:
@@ -53,6 +61,8 @@ class BlockKind(IntEnum):
                 return "embeddings"
             case BlockKind.EVALUATION_SUMMARY:
                 return "figures"
+            case BlockKind.OFFERS:
+                return "embeddings"
             case _:
                 return self.name.lower().replace("_", " ")
 
@@ -65,6 +75,10 @@ class BlockKind(IntEnum):
                 unit = "the evaluation"
             case BlockKind.EVALUATION_SUMMARY:
                 return "the evaluation"
+            case BlockKind.BASE_TRANSFERS:
+                return "the start of the run"
+            case BlockKind.TRANSFERS:
+                return f"block {step} of the transfers"
             case _:
                 unit = f"step {step}"
         return f"{unit}, row {start}"
@@ -138,7 +152,10 @@ class JournalLost(ConfigurationError):  # noqa: N818 - named after the event
 
 
 class AnswerJournal:
-    """The journal of one stage at one party; subclasses say when it begins and is resumed."""
+    """The journal of one stage at one party; subclasses say when it begins and is resumed.
+
+    Blocks may be checked and recorded by several threads.
+    """
 
     #: When a block was exchanged before, and the errors if it has changed.
     earlier: ClassVar[str] = "before the run was interrupted"
@@ -152,6 +169,7 @@ class AnswerJournal:
         self._log = None if path is None else RecordLog(path)
         self._known: dict[tuple[int, int, int, int], bytes] = {}
         self._mac: AESGCM | None = None
+        self._lock = Lock()
         #: The number of records up to the last one of a received block.
         self._received = 0
 
@@ -168,14 +186,16 @@ class AnswerJournal:
         Raises:
             DifferentBlock: other bytes were received for it before.
         """
-        if not self._accepts(Event.RECEIVED, kind, step, start, values):
+        with self._lock:
+            accepted = self._accepts(Event.RECEIVED, kind, step, start, values)
+            if self._log is not None:
+                self._received = self._log.count
+        if not accepted:
             raise self.different(
                 f"{kind.place(step, start)}: the peer sent other {kind.label} {self.earlier}. Only "
                 "the same bytes are answered again, because other answers under the same random "
                 "draws would reveal who is shared"
             )
-        if self._log is not None:
-            self._received = self._log.count
 
     def sent(self, kind: BlockKind, step: int, start: int, values: Data) -> None:
         """Check a block that is about to be sent to the peer and record it.
@@ -183,7 +203,9 @@ class AnswerJournal:
         Raises:
             NotReproducible: other bytes were sent for it before.
         """
-        if not self._accepts(Event.SENT, kind, step, start, values):
+        with self._lock:
+            accepted = self._accepts(Event.SENT, kind, step, start, values)
+        if not accepted:
             raise self.not_reproducible(
                 f"{kind.place(step, start)}: this party sent other {kind.label} {self.earlier}, "
                 "and only the same bytes are sent again; its hardware, release, data or settings "
@@ -193,17 +215,20 @@ class AnswerJournal:
     def begin_sync(self) -> None:
         """Start to write all records to disk, in the background."""
         if self._log is not None:
-            self._log.begin_sync()
+            with self._lock:
+                self._log.begin_sync()
 
     def settle_received(self) -> None:
         """Wait until the records of all received blocks are on disk."""
         if self._log is not None:
-            self._log.settle(self._received)
+            with self._lock:
+                self._log.settle(self._received)
 
     def settle(self) -> None:
         """Wait until all records are on disk."""
         if self._log is not None:
-            self._log.settle()
+            with self._lock:
+                self._log.settle()
 
     def _accepts(self, event: Event, kind: BlockKind, step: int, start: int, values: Data) -> bool:
         """Return whether the block is new or has the same bytes as before; record a new one."""
@@ -224,9 +249,10 @@ class AnswerJournal:
 
     def close(self) -> None:
         """Close the file; the journal can be opened again."""
-        if self._log is not None:
-            self._log.close()
-        self._mac, self._known = None, {}
+        with self._lock:
+            if self._log is not None:
+                self._log.close()
+            self._mac, self._known = None, {}
 
     def delete(self) -> None:
         """Delete the journal: the run is complete or starts over."""

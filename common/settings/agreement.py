@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+import math
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic import model_validator as check_model
 
 from florist.common.settings.section import Section
 from florist.common.settings.union import UnionSettings
@@ -18,8 +20,52 @@ LabelStrategyName = Literal[
 FeatureStrategyName = Literal["fea-sampling", "fea-gaussian", "fea-random"]
 WireType = Literal["float32", "bfloat16", "float16"]
 StandInMode = Literal["once", "repeated"]
+StandInTransfer = Literal["oblivious", "plain"]
+PeerGradients = Literal["own-share", "joint"]
 PassiveLearns = Literal["figures", "nothing"]
 CalibrationTime = Literal["none", "train", "test"]
+RateScheduleName = Literal["warm-up-and-decay", "constant"]
+
+
+def _check_batch_size(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError("must be `auto` or a whole number of at least 1")
+
+
+def _check_learning_rate(value: object) -> object:
+    if value == "auto":
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    raise ValueError("must be `auto` or a number above 0")
+
+
+BatchSize = Annotated[Literal["auto"] | int, BeforeValidator(_check_batch_size)]
+LearningRate = Annotated[Literal["auto"] | float, BeforeValidator(_check_learning_rate)]
+
+#: The most offers per UID: the traffic is as many times that of one embedding.
+MAX_OFFERS = 16
+
+#: Bounds of `auto`. The noise on embeddings is estimated from the rows of a message, so batches
+#: must not be too small; above the upper bound, a step has no overhead left to save.
+AUTO_BATCH_SIZES = (64, 8192)
+#: `auto` learning rates are this divided by the root of the number of steps, up to the second.
+AUTO_RATE, MAX_AUTO_RATE = 0.06, 0.005
+
+
+def auto_batch_size(union_size: int) -> int:
+    """Return the power of two nearest to the root of the size, so that steps grow like the root.
+
+    Only integers, because both parties must get the same number.
+    """
+    smallest, largest = AUTO_BATCH_SIZES
+    return min(max(1 << (union_size.bit_length() // 2), smallest), largest)
+
+
+def auto_learning_rate(steps: int) -> float:
+    """Return the highest learning rate for a number of steps, with two digits."""
+    return float(f"{min(AUTO_RATE / math.sqrt(steps), MAX_AUTO_RATE):.2g}")
 
 
 class SyntheticLabels(Section):
@@ -64,12 +110,21 @@ class TrainingAgreement(Section):
         description="Number of passes over the union. Each pass reveals more about every UID, so "
         "fewer are more private.",
     )
-    batch_size: int = Field(
-        default=1024,
-        ge=1,
+    batch_size: BatchSize = Field(
+        default="auto",
         description="Number of UIDs per optimiser step. Larger batches need fewer messages, which "
         "helps on a slow network, but need more people: a model learns little in fewer than 100 "
-        "steps.",
+        "steps. auto: chosen by the size of the union.",
+    )
+    learning_rate: LearningRate = Field(
+        default="auto",
+        description="Highest learning rate of both parties, such as 0.001 or 1e-3. auto: chosen by "
+        "the number of steps. A party can change its own with optimiser.learning_rate.",
+    )
+    rate_schedule: RateScheduleName = Field(
+        default="warm-up-and-decay",
+        description="How the learning rate changes during training. warm-up-and-decay: it rises in "
+        "the first steps, and falls to nearly 0 at the end. constant: it is the same in all steps.",
     )
     micro_batch: int = Field(
         default=512,
@@ -79,7 +134,18 @@ class TrainingAgreement(Section):
         "message, so at least some hundred rows are advisable; else it does not change the result.",
     )
     cut_width: int = Field(
-        default=128, ge=1, le=65_536, description="Width of the embeddings at the cut layer."
+        default=0,
+        ge=0,
+        le=65_536,
+        description="Width of the embeddings at the cut layer. 0: late fusion; the passive party's "
+        "network computes its share of the logits, and sends one number per output of the model. "
+        "The paper has 128. More numbers per person can describe how both parties' features "
+        "interact, and reveal more.",
+    )
+    wide: bool = Field(
+        default=True,
+        description="Whether the model has a wide part: one weight per category and output, whose "
+        "sum is added to the logits. The passive party sends its sum with each embedding.",
     )
     wire_type: WireType = Field(
         default="float32",
@@ -102,7 +168,7 @@ class TrainingAgreement(Section):
         description="Whether each party excludes its own synthetic rows from its own update.",
     )
     embedding_noise: float = Field(
-        default=0.3,
+        default=0.1,
         ge=0,
         le=10,
         description="Noise added to every embedding, in standard deviations of the embeddings "
@@ -130,6 +196,104 @@ class TrainingAgreement(Section):
     features: SyntheticFeatures = Field(
         default=SyntheticFeatures(), description="Features for UIDs that a party lacks."
     )
+    gradients: PeerGradients = Field(
+        default="own-share",
+        description="What the gradients for the passive party are of, with late fusion (cut_width "
+        "0). own-share: its share of the logits alone, so they reveal the label and nothing about "
+        "the active party's features. joint: the whole model, so that they also show what the "
+        "active party's features contribute, and whether that fits. Makes no difference if the "
+        "active party has no features; with a cut it is always the whole model.",
+    )
+    stand_ins: StandInTransfer = Field(
+        default="oblivious",
+        description="How the passive party sends embeddings. oblivious: for people whom it lacks, "
+        "it offers the features of one row of each class, and the active party opens the offer of "
+        "its label, without revealing which; so stand-ins fit the label, and cannot be recognised "
+        "by it. Takes as many times the traffic as there are classes. plain: one embedding, drawn "
+        "regardless of the label.",
+    )
+
+    @check_model(mode="after")
+    def _something_is_sent(self) -> Self:
+        if not self.cut_width and not self.wide:
+            raise ValueError("cut_width: 0 needs wide: true; or set a width, such as 128")
+        return self
+
+    @check_model(mode="after")
+    def _offers_are_possible(self) -> Self:
+        if self.stand_ins == "plain":
+            return self
+        problem = None
+        if not self.wide:
+            problem = "wide: true, because labels are read off the gradient of the wide part"
+        elif self.features.strategy != "fea-sampling":
+            problem = "features.strategy: fea-sampling, because a stand-in is a row of the table"
+        elif self.labels.strategy in {"label-majority", "label-minority"}:
+            problem = (
+                "another labels.strategy, because rows without a label would all be donors of one "
+                "class"
+            )
+        elif self.classes > MAX_OFFERS:
+            problem = f"at most {MAX_OFFERS} classes, because each one is an offer"
+        if problem:
+            raise ValueError(f"stand_ins: oblivious needs {problem}; or set stand_ins: plain")
+        return self
+
+    @property
+    def outputs(self) -> int:
+        """The number of logits per row: one for two classes, otherwise one per class."""
+        return 1 if self.classes == 2 else self.classes
+
+    @property
+    def wide_outputs(self) -> int:
+        """The number of values of the wide part per row; 0 without one."""
+        return self.outputs if self.wide else 0
+
+    @property
+    def wire_width(self) -> int:
+        """The width of embeddings and gradients on the wire: the cut, then the wide part."""
+        return self.cut_width + self.wide_outputs
+
+    @property
+    def offers(self) -> int:
+        """The number of embeddings that the passive party sends for each row of a batch."""
+        return 1 if self.stand_ins == "plain" else self.classes
+
+    @property
+    def shows_shares_only(self) -> bool:
+        """Whether gradients for the passive party are those of its share of the logits alone."""
+        return not self.cut_width and self.gradients == "own-share"
+
+    @property
+    def known_batch_size(self) -> int:
+        """The batch size of a resolved agreement."""
+        if self.batch_size == "auto":
+            raise ValueError("the batch size is not resolved")
+        return self.batch_size
+
+    @property
+    def known_learning_rate(self) -> float:
+        """The learning rate of a resolved agreement."""
+        if self.learning_rate == "auto":
+            raise ValueError("the learning rate is not resolved")
+        return self.learning_rate
+
+    def resolved(self, union_size: int) -> TrainingAgreement:
+        """Return this agreement with numbers instead of `auto`, for a union of this size.
+
+        Both parties know the size of the union, so that they get the same numbers.
+        """
+        batch_size = self.batch_size
+        if batch_size == "auto":
+            batch_size = auto_batch_size(union_size)
+        rate = self.learning_rate
+        if rate == "auto":
+            rate = auto_learning_rate(self.epochs * -(-union_size // batch_size))
+        return self.model_copy(update={"batch_size": batch_size, "learning_rate": rate})
+
+    def steps(self, union_size: int) -> int:
+        """Return the number of optimiser steps of a resolved agreement."""
+        return self.epochs * -(-union_size // self.known_batch_size)
 
 
 class EvaluationAgreement(Section):

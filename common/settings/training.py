@@ -31,8 +31,8 @@ class Model(Section):
     hidden: Layers = Field(
         default=[128, 128],
         description="Number of units of each ReLU layer. Passive party: the last layer is the cut "
-        "layer, and its width must be agreement.training.cut_width. Active party: the layers of "
-        "the top model, between the cut layer and the output.",
+        "layer, and its width must be agreement.training.cut_width, unless that is 0. Active "
+        "party: the layers of the top model, between the cut layer and the output.",
     )
     tower: Layers = Field(
         default=[128, 128],
@@ -47,12 +47,12 @@ class Model(Section):
     )
 
     def check_cut_width(self, cut_width: int) -> None:
-        """Check that the passive party's model ends at the agreed cut.
+        """Check that the passive party's model ends at the agreed cut, unless there is none.
 
         Raises:
             ConfigurationError: its last layer has another width.
         """
-        if self.hidden[-1] != cut_width:
+        if cut_width and self.hidden[-1] != cut_width:
             raise ConfigurationError(
                 f"model.hidden: the last layer has {self.hidden[-1]} units, but the agreed cut has "
                 f"{cut_width}; make the last number {cut_width}"
@@ -66,10 +66,11 @@ class Optimiser(Section):
         default="adam",
         description="Optimiser: adam; adamw, with decoupled weight decay; or sgd.",
     )
-    learning_rate: float = Field(
-        default=1e-3,
+    learning_rate: float | None = Field(
+        default=None,
         gt=0,
-        description="Learning rate, such as 0.001 or 1e-3. Use a lower one for millions of people.",
+        description="Highest learning rate of this party, such as 0.001 or 1e-3. null: as agreed "
+        "(agreement.training.learning_rate).",
     )
     weight_decay: float = Field(
         default=0.0,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
+    from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
     from florist.common.training.history import History
@@ -92,6 +93,8 @@ class TrainStage(Stage[TrainInputs, Trained]):
                 # Sums over another number of processes round differently, so steps that were
                 # exchanged before could not be repeated.
                 "number of processes (training.processes)": str(config.training.processes),
+                # Where the agreement says `auto`, another release may choose other numbers.
+                "batch size and learning rate": _steps(prepared.data.agreement),
             },
             seed=config.training.seed,
             on_start=self.role.on_run_start,
@@ -148,7 +151,9 @@ class TrainStage(Stage[TrainInputs, Trained]):
                 role=self.role.name,
                 release=RELEASE,
                 finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                agreement=config.agreement.model_dump(mode="json"),
+                agreement=config.agreement.model_copy(
+                    update={"training": inputs.prepared.data.agreement}
+                ).model_dump(mode="json"),
                 sizes=summary.sizes,
                 privacy=summary.privacy,
                 history=history,
@@ -178,6 +183,10 @@ def check_settings(role: Role, config: PartyConfig) -> None:
     check_block_size(agreement)
     label_strategy(agreement.labels.strategy, agreement.classes)
     role.check_model(config)
+
+
+def _steps(agreement: TrainingAgreement) -> str:
+    return f"{agreement.known_batch_size}, {agreement.known_learning_rate!r}"
 
 
 def _event_writer(config: PartyConfig, runs: RunDirectory) -> Callable[[History], None]:

@@ -18,6 +18,7 @@ from florist.common.training.history import History
 from florist.common.training.loop import Half, Run, train
 from florist.common.training.run_handshake import TRAINING, ResumableRun, open_run, run_id
 from florist.common.training.schedule import Schedule
+from florist.common.training.transfers import TRANSFERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.run_handshake import OpenedRun
+    from florist.common.training.seen_rows import SeenRows
     from florist.common.training.training_journal import TrainingJournal
     from florist.common.transport.channel import Channel, Link
 
@@ -63,6 +65,8 @@ class RunSetup:
     on_start: Callable[[Run, AuditRecord | None], None] = _ignore_start
     #: Called after each checkpoint.
     on_checkpoint: Callable[[History], None] = _ignore_checkpoint
+    #: Called with what the parties have seen of each other, after each part of a step.
+    observe: Callable[[SeenRows], None] | None = None
     #: How we audit what we send; None for no audit.
     audit: AuditPlan | None = None
     #: How often the run may be resumed.
@@ -112,7 +116,7 @@ def train_with_peer(
     schedule = Schedule(
         opened.seed,
         half_setup.data.train.sizes.union,
-        agreement.batch_size,
+        agreement.known_batch_size,
         agreement.epochs,
     )
     audit = start_audit(
@@ -121,7 +125,6 @@ def train_with_peer(
             role,
             half_setup.data,
             schedule,
-            draws,
             opened.first_step,
             run_setup.union_sha256,
             opened.resumed,
@@ -137,10 +140,12 @@ def train_with_peer(
         on_checkpoint=run_setup.on_checkpoint,
         after_step=audit.after_step if audit else _ignore_step,
         journal=run_setup.journal,
+        transfers=link.channel(TRANSFERS) if agreement.stand_ins == "oblivious" else None,
+        observe=audit.see if audit else run_setup.observe,
     )
     record = audit.record if audit else None
     run_setup.on_start(run, record)
-    half = make_half(half_setup, audit.watch(channel) if audit else channel, run)
+    half = make_half(half_setup, channel, run)
     if checkpoint is None:
         run_setup.store.clear()
     else:

@@ -62,18 +62,16 @@ def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepa
     device = pick_device(config.training.device, config.training.processes)
     if device.type == "cpu":
         enable_determinism()  # a resumed run ends with bit-for-bit the same weights
-    numeric, categorical = preprocessing.sizes
     log.info(
         "our table has %d numeric and %d categorical features, device %s",
-        numeric,
-        categorical,
+        len(preprocessing.numeric_columns),
+        len(preprocessing.categorical_columns),
         device,
         extra=for_owner(f"{summary.rows:,} rows"),
     )
-    _warn_of_few_steps(agreement, summary.union_size)
-    return PreparedTables(
-        preprocessing, TrainingData(agreement, device, train, test), summary, names or ()
-    )
+    data = TrainingData(agreement, device, train, test)
+    _log_steps(data.agreement, summary.union_size)
+    return PreparedTables(preprocessing, data, summary, names or ())
 
 
 @contextmanager
@@ -184,8 +182,15 @@ def _check_all_shared(alignment: Alignment) -> None:
         )
 
 
-def _warn_of_few_steps(agreement: TrainingAgreement, union_size: int) -> None:
-    steps = agreement.epochs * -(-union_size // agreement.batch_size)
+def _log_steps(agreement: TrainingAgreement, union_size: int) -> None:
+    steps = agreement.steps(union_size)
+    log.info(
+        "%d steps of %d UIDs, learning rate %g, %s",
+        steps,
+        agreement.batch_size,
+        agreement.learning_rate,
+        agreement.rate_schedule,
+    )
     if steps < FEW_STEPS:
         log.warning(
             "only %d training steps: a model learns little in fewer than %d; agree on an "

@@ -121,7 +121,7 @@ class Counts:
         return cls(sizes.union, rows, passive, shared)
 
 
-def mixture(
+def mixture(  # noqa: PLR0913 - keyword-only, but for four
     counts: Counts,
     frequencies: tuple[float, ...],
     expectation: Expectation,
@@ -129,11 +129,14 @@ def mixture(
     *,
     real_labels_only: bool = False,
     real_features_only: bool = False,
+    matched: bool = False,
+    shown_share: float = 1.0,
 ) -> Mixture:
     """Return the shift that a model learns from UIDs of three kinds that it cannot distinguish.
 
     These are shared UIDs with their true label; UIDs with a real label but someone else's features,
-    whose label is independent of the features; and UIDs with a synthetic label.
+    whose label is independent of the features, unless they are matched by it; and UIDs with a
+    synthetic label.
 
     Args:
         counts: the number of UIDs of each kind.
@@ -143,6 +146,11 @@ def mixture(
         real_labels_only: whether rows without a real label are left out (the top model's masking).
         real_features_only: whether rows without real features are left out, by the bottom model's
             masking or because the model can distinguish them (`looks_real` is false).
+        matched: whether stand-ins are rows with the same label (oblivious stand-ins). The donor's
+            label is true with the share of the passive party's UIDs that are shared, otherwise
+            synthetic. Not for strategies with a constant label.
+        shown_share: the share of donors whose class is the label that was shown; that of the others
+            is drawn from the model's prediction.
 
     Raises:
         ConfigurationError: the parties share nobody.
@@ -152,11 +160,24 @@ def mixture(
             "the parties have nobody in common, so no row has both real features and a real label, "
             "and there is nothing to learn"
         )
-    true = counts.shared
-    unrelated = 0 if real_features_only else counts.active - counts.shared
+    true: float = counts.shared
+    unrelated: float = 0 if real_features_only else counts.active - counts.shared
     unlabelled = (counts.passive - true) if real_features_only else (counts.union - counts.active)
     if real_labels_only:
         unlabelled = 0
+    if matched:
+        # Features are drawn given the label, from rows that have it. So their joint distribution
+        # is that of these rows: true ones, and those with a label of the strategy.
+        if expectation != "frequencies":
+            true, unrelated = true + unrelated, 0
+        else:
+            shown = unrelated * shown_share
+            fitting = shown * counts.shared / counts.passive
+            # The others have labels of the model: D with `train`; otherwise D', which they do not
+            # change.
+            predicted = unrelated - shown if when == "train" else 0.0
+            true, unrelated = true + fitting + predicted, shown - fitting
+    total = true + unrelated + unlabelled
     offsets = [unrelated * frequency for frequency in frequencies]
     match expectation:
         case "majority" | "minority":
@@ -166,8 +187,7 @@ def mixture(
         case "prediction" if when == "train":
             true += unlabelled  # drawn from D, like real labels
         case "prediction":
-            unlabelled = 0  # drawn from D' itself, which they do not change
-    total = counts.shared + unrelated + unlabelled
+            total -= unlabelled  # drawn from D' itself, which they do not change
     return Mixture(true / total, tuple(offset / total for offset in offsets))
 
 

@@ -33,16 +33,17 @@ class EmbeddingNoise:
         if not self.level >= 0:
             raise ConfigurationError(f"the noise level {self.level} is negative")
 
-    def __call__(self, embeddings: Tensor, *context: int) -> Tensor:
+    def __call__(self, embeddings: Tensor, *context: int, like: Tensor | None = None) -> Tensor:
         """Return the embeddings (B, d) plus noise that the secret and the `context` determine.
 
-        The context is unique to each call, for instance the step and the first row of a part.
+        The context is unique to each call, for instance the step and the first row of a part. The
+        covariance of the noise is that of the embeddings `like`, by default of those given.
         """
         if self.level == 0:
             return embeddings
         normals = self.draws.normals("embedding noise", embeddings.shape, *context)
         noise = self.level * torch.from_numpy(normals).to(embeddings)
-        return embeddings + _shaped(noise, embeddings.detach())
+        return embeddings + _shaped(noise, (embeddings if like is None else like).detach())
 
 
 def _shaped(noise: Tensor, embeddings: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class FeatureSettings:
     draws: SecretDraws
     #: The number of rows of the party's own table.
     rows: int
-    #: The width d of the cut layer.
+    #: The width d of the embeddings that are sent.
     width: int
     #: Whether a UID has the same synthetic features in every epoch.
     sticky: bool = True
@@ -105,7 +105,7 @@ def agreed_feature_strategy(
     Raises:
         ConfigurationError: the strategy is unknown, or cannot work with these settings.
     """
-    settings = FeatureSettings(draws, rows, agreement.cut_width, sticky=agreement.sticky)
+    settings = FeatureSettings(draws, rows, agreement.wire_width, sticky=agreement.sticky)
     return feature_strategy(agreement.features.strategy, settings)
 
 

@@ -21,6 +21,14 @@ class Membership:
         rows[rank_of_row] = np.arange(len(rank_of_row))
         return cls(rows)
 
+    @property
+    def rank_of_row(self) -> npt.NDArray[np.int64]:
+        """The rank of each row of the party's table."""
+        own = np.flatnonzero(self.row_of_rank >= 0)
+        ranks = np.empty(len(own), dtype=np.int64)
+        ranks[self.row_of_rank[own]] = own
+        return ranks
+
     def rows(self, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the row of each rank; -1 where the party lacks the UID."""
         return self.row_of_rank[ranks]

@@ -60,8 +60,8 @@ class Compute(Protocol):
         """Run at least one row. The first input must require grad if its gradient is needed."""
         ...
 
-    def step(self) -> None:
-        """Update the parameters with the gradients accumulated since `zero_grad`."""
+    def step(self, step: int) -> None:
+        """Update the parameters with the gradients since `zero_grad`; steps count from 0."""
         ...
 
     def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
@@ -118,8 +118,8 @@ class LocalCompute:
         outputs = tuple(result.detach() for result in results)
         return LocalPass(outputs, inputs[0], results, self._parameters)
 
-    def step(self) -> None:
-        self.optimisers.step()
+    def step(self, step: int) -> None:
+        self.optimisers.step(step)
 
     def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
         return pack(self.model, self.optimisers, **further)

@@ -44,11 +44,11 @@ class DeferredWeightCompute:
         uses = self._layers.uses.copy()
         return DeferredWeightPass(local.outputs, local, uses, self._layers.others, self._deferred)
 
-    def step(self) -> None:
+    def step(self, step: int) -> None:
         for compute_gradients in self._deferred:
             compute_gradients()
         self._deferred.clear()
-        self._local.step()
+        self._local.step(step)
 
     def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
         return self._local.state(**further)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def make_compute(role: RoleName, setup: HalfSetup, model: BottomModel | ActiveModel) -> Compute:
     """Make the compute of a half; further processes start with the first pass."""
-    local = LocalCompute(model, Optimisers(model, setup.optimiser))
+    local = LocalCompute(model, Optimisers(model, setup.optimiser, setup.rates))
     if setup.processes == 1:
         return DeferredWeightCompute(local) if role == "active" else local
     settings = ReplicaSettings(
@@ -45,6 +45,7 @@ def make_compute(role: RoleName, setup: HalfSetup, model: BottomModel | ActiveMo
         agreement=setup.data.agreement,
         model=setup.model,
         optimiser=setup.optimiser,
+        union_size=setup.data.train.sizes.union,
         numeric=setup.numeric,
         cardinalities=list(setup.cardinalities),
         size=setup.processes,
@@ -85,12 +86,12 @@ class DistributedCompute:
             outputs = tuple(replicas.gather(output, parts) for output in local.outputs)
         return DistributedPass(outputs, local, replicas, number, parts)
 
-    def step(self) -> None:
+    def step(self, step: int) -> None:
         replicas = self._synced_replicas()
-        replicas.command(Command.STEP)
+        replicas.command(Command.STEP, step)
         with replicas.reporting_loss():
             sum_gradients(replicas.group, self._local.model)
-        self._local.step()
+        self._local.step(step)
 
     def state(self, **further: dict[str, Tensor]) -> tuple[dict[str, Tensor], HalfFacts]:
         return self._local.state(**further)

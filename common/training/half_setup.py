@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from florist.common.training.rate_schedule import RateSchedule
+
 if TYPE_CHECKING:
     from florist.common.settings.training import Model, Optimiser
     from florist.common.synthetic.secret_draws import SecretDraws
@@ -23,6 +25,11 @@ class HalfSetup:
     optimiser: Optimiser
     #: Training processes, this one included.
     processes: int = 1
+
+    @property
+    def rates(self) -> RateSchedule:
+        """The learning rate of each step."""
+        return RateSchedule.agreed(self.data.agreement, self.optimiser, self.data.train.sizes.union)
 
     def seed(self, draws: SecretDraws) -> int:
         """Return the seed of the initial weights, which is as secret as the run's other draws."""

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.run_facts import HalfFacts
     from florist.common.training.schedule import Schedule
+    from florist.common.training.seen_rows import SeenRows
     from florist.common.training.training_journal import TrainingJournal
+    from florist.common.transport.channel import Channel
 
 Batch = TypeVar("Batch")
 
@@ -100,6 +102,10 @@ class Run:
     after_step: Callable[[int], None]
     #: Digests of what was received and sent, so that nothing else is answered after a resumption.
     journal: TrainingJournal
+    #: The channel of oblivious transfers, if the agreement needs them.
+    transfers: Channel | None = None
+    #: Called with the rows of each part of a step that the peer has seen; None if nobody asks.
+    observe: Callable[[SeenRows], None] | None = None
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:

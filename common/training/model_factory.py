@@ -34,10 +34,11 @@ def make_bottom(
     numeric: int,
     cardinalities: Sequence[int],
     cut_width: int,
+    wide: int = 0,
     device: torch.device,
     seed: int,
 ) -> BottomModel:
-    """Make the passive party's half on `device`.
+    """Make the passive party's half on `device`; `wide` is the width of its wide part.
 
     Raises:
         ConfigurationError: the last layer is not as wide as the agreed cut, or a setting is not
@@ -49,6 +50,8 @@ def make_bottom(
         cardinalities=cardinalities,
         embedding_width=settings.embedding_width,
         layers=settings.hidden,
+        wide=wide,
+        late_fusion=not cut_width,
         sparse=uses_sparse_updates(settings.embedding_updates, sum(cardinalities), device),
         seed=seed,
     ).to(device)
@@ -61,13 +64,17 @@ def make_active(  # noqa: PLR0913 - keyword-only
     cardinalities: Sequence[int] = (),
     cut_width: int,
     outputs: int = 1,
+    wide: bool = False,
+    sees_shares: bool = False,
     with_prior: bool = False,
     device: torch.device,
     seed: int,
 ) -> ActiveModel:
     """Make the active party's half on `device`, with a tower if it has feature columns.
 
-    `with_prior` adds a prior for these columns, if there are any.
+    `wide` adds the wide part of its columns, if there are any, and of the peer's embeddings. With
+    `sees_shares`, the layers see the latter next to the columns; for late fusion only.
+    `with_prior` adds a prior for these columns.
 
     Raises:
         ConfigurationError: a setting is not supported.
@@ -79,6 +86,7 @@ def make_active(  # noqa: PLR0913 - keyword-only
             cardinalities=cardinalities,
             embedding_width=settings.embedding_width,
             layers=settings.tower,
+            wide=outputs if wide else 0,
             sparse=uses_sparse_updates(settings.embedding_updates, sum(cardinalities), device),
             seed=seed,
         )
@@ -91,6 +99,8 @@ def make_active(  # noqa: PLR0913 - keyword-only
         tower_width=tower.width if tower else 0,
         layers=settings.hidden,
         outputs=outputs,
+        wide=wide,
+        sees_shares=sees_shares,
         seed=seed,
     )
     return ActiveModel(top, tower, prior).to(device)
@@ -111,7 +121,10 @@ def make_agreed_active(
         numeric=numeric,
         cardinalities=cardinalities,
         cut_width=agreement.cut_width,
-        outputs=1 if agreement.classes == 2 else agreement.classes,
+        outputs=agreement.outputs,
+        wide=agreement.wide,
+        # Otherwise gradients of the shares would no longer be those of the logits.
+        sees_shares=agreement.shows_shares_only,
         # Without masking, the prior would also learn from stand-ins' features.
         with_prior=agreement.masking and agreement.calibration != "none",
         device=device,
@@ -143,6 +156,7 @@ def make_half_model(
         numeric=numeric,
         cardinalities=cardinalities,
         cut_width=agreement.cut_width,
+        wide=agreement.wide_outputs,
         device=device,
         seed=0,
     )

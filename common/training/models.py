@@ -5,6 +5,9 @@
                                                              |
     active    own features, if any ------> ReLU layers ------+-> ReLU layers -> logits
 
+The wide part adds one weight per category and output directly to the logits, for the features of
+both parties. The passive party's sum is sent as the last columns of its embeddings.
+
 Initial weights depend only on the seed and the parameter's name, not on torch's generators, the
 order in which models are made, or the version of torch. Parameter names are keys in checkpoints.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
@@ -44,6 +48,9 @@ class FeatureTower(nn.Module):
 
     The embeddings of all categorical columns are in one table, column after column, so a batch
     needs one lookup. With `sparse` the table's gradients are sparse tensors.
+
+    With a wide part, `wide` values per row follow: the sums over all columns of the last `wide`
+    entries of each embedding, which start at 0 and which the layers do not see.
     """
 
     _starts: Tensor
@@ -55,6 +62,7 @@ class FeatureTower(nn.Module):
         cardinalities: Sequence[int],
         embedding_width: int,
         layers: Sequence[int],
+        wide: int = 0,
         sparse: bool,
         seed: int,
     ) -> None:
@@ -63,15 +71,19 @@ class FeatureTower(nn.Module):
             raise ConfigurationError("data.train: a model needs at least one feature column")
         self.numeric = numeric
         self.width = layers[-1]
+        self.wide = wide
+        self._embedding_width = embedding_width
         self.table: nn.Embedding | None = None
         if cardinalities:
             self.table = nn.Embedding(
-                sum(cardinalities), embedding_width, sparse=sparse, device="meta"
+                sum(cardinalities), embedding_width + wide, sparse=sparse, device="meta"
             ).to_empty(device="cpu")
         starts = torch.tensor([0, *cardinalities]).cumsum(0)
         self.register_buffer("_starts", starts, persistent=False)
         self.layers = _dense_layers(numeric + embedding_width * len(cardinalities), layers)
         _initialise(self, seed)
+        if self.table is not None and wide:
+            nn.init.zeros_(self.table.weight.data[:, embedding_width:])
 
     def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
         """Map a batch of `n` rows.
@@ -83,14 +95,63 @@ class FeatureTower(nn.Module):
         Raises:
             IndexError: a category is out of its column's range.
         """
-        inputs = numeric
-        if self.table is not None:
-            inputs = embed(self.table, self._starts, categories, numeric)
-        return _relu_all(self.layers, inputs)
+        if self.table is None:
+            deep = _relu_all(self.layers, numeric)
+            nothing = deep.new_zeros(len(deep), self.wide)
+            return torch.cat((deep, nothing), dim=1) if self.wide else deep
+        if not self.wide:
+            return _relu_all(self.layers, embed(self.table, self._starts, categories, numeric))
+        rows = embed(self.table, self._starts, categories, numeric[:, :0])
+        entries = rows.unflatten(1, (-1, self._embedding_width + self.wide))
+        embeddings, weights = entries.split((self._embedding_width, self.wide), dim=2)
+        inputs = torch.cat((embeddings.flatten(1), numeric), dim=1)
+        return torch.cat((_relu_all(self.layers, inputs), weights.sum(1)), dim=1)
 
 
 class BottomModel(FeatureTower):
-    """The passive party's half `f`; its last layer is the cut."""
+    """The passive party's half `f`; its last layer is the cut.
+
+    With late fusion there is no cut: a linear layer, added to the wide part, makes its output the
+    party's share of the logits.
+    """
+
+    def __init__(  # noqa: PLR0913 - keyword-only
+        self,
+        *,
+        numeric: int,
+        cardinalities: Sequence[int],
+        embedding_width: int,
+        layers: Sequence[int],
+        wide: int = 0,
+        late_fusion: bool = False,
+        sparse: bool,
+        seed: int,
+    ) -> None:
+        super().__init__(
+            numeric=numeric,
+            cardinalities=cardinalities,
+            embedding_width=embedding_width,
+            layers=layers,
+            wide=wide,
+            sparse=sparse,
+            seed=seed,
+        )
+        self.share: nn.Linear | None = None
+        if late_fusion:
+            self.share = _linear(self.width, wide)
+            # All shares of the first batch are 0: there are no donors yet, and random stand-ins
+            # could be recognised by shares that fit the label.
+            nn.init.zeros_(self.share.weight)
+            nn.init.zeros_(self.share.bias)
+
+    def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
+        """Map a batch of `n` rows to embeddings, or to shares of the logits."""
+        values = super().forward(numeric, categories)
+        if self.share is None:
+            return values
+        deep, wide = _split_wide(values, self.wide)
+        shares: Tensor = self.share(deep) + wide
+        return shares
 
     def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs that have a gradient in training: the embeddings."""
@@ -107,21 +168,28 @@ class TopModel(nn.Module):
         tower_width: int = 0,
         layers: Sequence[int],
         outputs: int = 1,
+        wide: bool = False,
+        sees_shares: bool = False,
         seed: int,
     ) -> None:
         super().__init__()
-        inputs = cut_width + tower_width
-        self.layers = _dense_layers(inputs, layers)
-        self.output = _linear(layers[-1] if layers else inputs, outputs)
+        self._wide = outputs if wide else 0
+        #: Whether the layers see the peer's share of the logits next to the own features.
+        self._sees_shares = sees_shares and bool(tower_width)
+        inputs = cut_width + tower_width + (self._wide if self._sees_shares else 0)
+        # With late fusion and without own features, there is only a bias.
+        widths = layers if inputs else ()
+        self.layers = _dense_layers(inputs, widths)
+        self.output = _linear(widths[-1] if widths else inputs, outputs)
         _initialise(self, seed)
 
     def forward(self, embeddings: Tensor, tower_output: Tensor | None = None) -> Tensor:
         """Return the logits of a batch: `(n,)` for one output, otherwise `(n, outputs)`."""
-        inputs = embeddings
-        if tower_output is not None:
-            inputs = torch.cat((embeddings, tower_output), dim=1)
-        logits: Tensor = self.output(_relu_all(self.layers, inputs))
-        return logits.squeeze(1) if self.output.out_features == 1 else logits
+        parts = [embeddings] if tower_output is None else [embeddings, tower_output]
+        deep, wide = zip(*(_split_wide(part, self._wide) for part in parts), strict=True)
+        seen = (*deep, wide[0]) if self._sees_shares else deep
+        inputs = torch.cat(seen, dim=1) if len(seen) > 1 else seen[0]
+        return _logits(self.output, _relu_all(self.layers, inputs), wide if self._wide else ())
 
 
 class PriorModel(nn.Module):
@@ -135,8 +203,8 @@ class PriorModel(nn.Module):
 
     def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
         """Return logits, shaped as those of `TopModel`."""
-        logits: Tensor = self.output(self.tower(numeric, categories))
-        return logits.squeeze(1) if self.output.out_features == 1 else logits
+        deep, wide = _split_wide(self.tower(numeric, categories), self.tower.wide)
+        return _logits(self.output, deep, (wide,) if self.tower.wide else ())
 
 
 class ActiveModel(nn.Module):
@@ -176,8 +244,11 @@ class ActiveModel(nn.Module):
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
-    # Through "meta", so that no weights are drawn from torch's global generator.
-    return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    with catch_warnings():
+        # Without inputs a layer has only a bias, on which torch comments.
+        simplefilter("ignore", UserWarning)
+        # Through "meta", so that no weights are drawn from torch's global generator.
+        return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
 
 
 def _dense_layers(inputs: int, widths: Sequence[int]) -> nn.ModuleList:
@@ -190,12 +261,26 @@ def _relu_all(layers: nn.ModuleList, values: Tensor) -> Tensor:
     return values
 
 
+def _split_wide(values: Tensor, wide: int) -> tuple[Tensor, Tensor]:
+    """Separate the last `wide` columns, those of the wide part, from the others."""
+    deep, last = values.split((values.shape[1] - wide, wide), dim=1)
+    return deep, last
+
+
+def _logits(output: nn.Linear, deep: Tensor, wide: Sequence[Tensor]) -> Tensor:
+    """Return the output layer's logits plus the wide parts: `(n,)` for one output."""
+    logits: Tensor = sum(wide, output(deep))
+    return logits.squeeze(1) if output.out_features == 1 else logits
+
+
 @torch.no_grad()
 def _initialise(module: nn.Module, seed: int) -> None:
     """Initialise all weights: He uniform before a ReLU, zero biases, small embeddings."""
     for name, parameter in module.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
+            continue
+        if not parameter.numel():
             continue
         spread = EMBEDDING_SPREAD if name == "table.weight" else parameter.shape[1] ** -0.5
         if name.startswith("layers."):
@@ -221,6 +306,15 @@ def start_at(output: nn.Linear, rates: Sequence[float]) -> None:
         output: the layer, with its initial weights.
         rates: one per class, positive, with sum 1.
     """
-    logs = torch.tensor(rates, dtype=torch.float64).log()
-    output.bias.copy_(logs[1:] - logs[:1] if output.out_features == 1 else logs)
     output.weight.mul_(OUTPUT_SCALE)
+    output.bias.copy_(base_logits(rates))
+
+
+def base_logits(rates: Sequence[float]) -> Tensor:
+    """Return the logits that predict these rates: the log odds, or with several classes logarithms.
+
+    Args:
+        rates: one per class, positive, with sum 1.
+    """
+    logs = torch.tensor(rates, dtype=torch.float64).log()
+    return (logs[1:] - logs[:1] if len(rates) == 2 else logs).to(torch.float32)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from florist.common.settings.training import Optimiser
+    from florist.common.training.rate_schedule import RateSchedule
 
 #: Adam's usual constants.
 BETAS = (0.9, 0.999)
@@ -35,7 +36,8 @@ class Optimisers:
     The state survives saving and loading bit for bit.
     """
 
-    def __init__(self, model: nn.Module, settings: Optimiser) -> None:
+    def __init__(self, model: nn.Module, settings: Optimiser, rates: RateSchedule) -> None:
+        self._rates = rates
         self._rule = settings.name
         self._parameters = dict(model.named_parameters())
         self._sparse = {
@@ -44,16 +46,20 @@ class Optimisers:
             if isinstance(module, nn.Embedding) and module.sparse
         }
         dense = [value for name, value in self._parameters.items() if name not in self._sparse]
-        self._dense = _dense_optimiser(dense, settings)
+        self._dense = _dense_optimiser(dense, settings, rates.peak)
 
     def zero_grad(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def step(self) -> None:
+    def step(self, step: int) -> None:
+        """Apply the gradients with the rate of this step, counted from 0."""
+        rate = self._rates(step)
+        for group in self._dense.param_groups:
+            group["lr"] = rate
         self._dense.step()
         for table in self._sparse.values():
-            table.step()
+            table.step(rate)
 
     def state(self) -> tuple[dict[str, Tensor], OptimiserFacts]:
         """Return all that the next step depends on besides weights, gradients and settings.
@@ -109,9 +115,9 @@ def _describe(facts: OptimiserFacts) -> str:
     return f"{facts.name} with sparse updates of {facts.sparse or 'no table'}"
 
 
-def _dense_optimiser(parameters: list[nn.Parameter], settings: Optimiser) -> Optimizer:
+def _dense_optimiser(parameters: list[nn.Parameter], settings: Optimiser, rate: float) -> Optimizer:
     # Fused: one pass over memory, the fastest of torch's variants, on CPUs as well.
-    rate, decay = settings.learning_rate, settings.weight_decay
+    decay = settings.weight_decay
     match settings.name:
         case "adam":
             return Adam(parameters, rate, BETAS, EPSILON, decay, fused=True)
@@ -135,7 +141,7 @@ class SparseRowOptimiser:
         self._settings = settings
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, rate: float) -> None:
         """Apply the gradient of the last backward pass, if there is one."""
         if self._table.grad is None:
             return
@@ -144,7 +150,7 @@ class SparseRowOptimiser:
             self._table.grad._indices()[0],  # noqa: SLF001 - `indices` requires coalescing
             self._table.grad._values(),  # noqa: SLF001
         )
-        rate, decay = self._settings.learning_rate, self._settings.weight_decay
+        decay = self._settings.weight_decay
         weights = self._table.index_select(0, rows)
         if self._settings.name == "adamw":
             weights.mul_(1 - rate * decay)

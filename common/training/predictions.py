@@ -21,7 +21,7 @@ def predictions(
     Args:
         model: with a prior, the prior's output replaces the class frequencies in the calibration.
         calibration: of the model's logits.
-        embeddings: `(rows, cut_width)`.
+        embeddings: `(rows, wire_width)`.
         own: the active party's numeric and categorical features, if and only if the model has a
             tower.
     """

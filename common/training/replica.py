@@ -34,6 +34,7 @@ from florist.common.training.process_group import (
     shares,
     sum_gradients,
 )
+from florist.common.training.rate_schedule import RateSchedule
 from florist.common.training.run_facts import HalfFacts
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class ReplicaSettings(StrictModel):
     agreement: TrainingAgreement
     model: Model
     optimiser: Optimiser
+    union_size: int
     #: Number of numeric columns, and categories of each categorical one.
     numeric: int
     cardinalities: list[int]
@@ -64,6 +66,11 @@ class ReplicaSettings(StrictModel):
     store: str = ""
     #: In seconds, for each operation of the group.
     time_limit: float = TIME_LIMIT
+
+    @property
+    def rates(self) -> RateSchedule:
+        """The learning rate of each step."""
+        return RateSchedule.agreed(self.agreement, self.optimiser, self.union_size)
 
     def make_model(self, device: torch.device) -> BottomModel | ActiveModel:
         """Make the model with arbitrary weights; rank 0 sends the real ones."""
@@ -81,7 +88,7 @@ class ReplicaSettings(StrictModel):
         columns = [(self.numeric, torch.float32), (len(self.cardinalities), torch.int64)]
         if self.role == "active":
             columns = columns if self.numeric or self.cardinalities else []
-            columns = [(self.agreement.cut_width, torch.float32), *columns]
+            columns = [(self.agreement.wire_width, torch.float32), *columns]
         return tuple(
             torch.empty(rows, width, dtype=dtype, device=device) for width, dtype in columns
         )
@@ -99,6 +106,7 @@ class Command(IntEnum):
     BACKWARD = 3
     INPUT_GRADIENT = 4
     BACKWARD_WITH_INPUT_GRADIENT = 5
+    #: Number of the step.
     STEP = 6
     #: Send a digest of weights and optimiser state, for comparison.
     DIGEST = 7
@@ -155,7 +163,8 @@ class Replica:
         self._settings = settings
         self._group = group
         model = settings.make_model(group.device)
-        self._compute = LocalCompute(model, Optimisers(model, settings.optimiser))
+        optimisers = Optimisers(model, settings.optimiser, settings.rates)
+        self._compute = LocalCompute(model, optimisers)
         #: Passes since `ZERO_GRAD`; None if this rank had no rows, or backward is done.
         self._passes: list[LocalPass | None] = []
 
@@ -178,7 +187,7 @@ class Replica:
                 self._backward(command, first, second)
             case Command.STEP:
                 sum_gradients(self._group, self._compute.model)
-                self._compute.step()
+                self._compute.step(first)
             case Command.DIGEST:
                 self._send((digest(self._compute).to(self._group.device),))
 

@@ -131,13 +131,15 @@ def check_block_size(agreement: TrainingAgreement) -> None:
     Raises:
         ConfigurationError: names the key and the largest value that fits.
     """
-    largest = RowCodec(agreement.wire_type, agreement.cut_width).rows_per_message
+    codec = RowCodec(agreement.wire_type, agreement.wire_width)
+    largest = codec.rows_per_message // agreement.offers
     # Test rows are sent in blocks of this size as well, but not in batches.
     rows = agreement.micro_batch
-    if not agreement.test_table:
+    if not agreement.test_table and agreement.batch_size != "auto":
         rows = min(rows, agreement.batch_size)
     if rows > largest:
         raise ConfigurationError(
-            f"agreement.training.micro_batch: at most {largest} rows of cut_width "
-            f"{agreement.cut_width} fit into a message, not {agreement.micro_batch}"
+            f"agreement.training.micro_batch: at most {largest} rows of width "
+            f"{agreement.wire_width} fit into a message, {agreement.offers} times each, not "
+            f"{agreement.micro_batch}"
         )

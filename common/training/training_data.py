@@ -38,7 +38,11 @@ class TrainingTable:
 class TrainingData:
     """All that a half of the model is trained with."""
 
+    #: With numbers instead of `auto`, for the union of `train`.
     agreement: TrainingAgreement
     device: torch.device
     train: TrainingTable
     test: TrainingTable | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "agreement", self.agreement.resolved(self.train.sizes.union))

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.session.answer_journal import AnswerJournal, Event, Record, owner_digest
+from florist.common.session.answer_journal import (
+    AnswerJournal,
+    BlockKind,
+    Event,
+    Record,
+    owner_digest,
+)
 
 #: How often a run may start over without --force because the peer says that it has no checkpoint
 #: yet, although this party has sent it something. Each time the peer sees new random draws.
@@ -48,7 +54,8 @@ class TrainingJournal(AnswerJournal):
         if self._log is None:
             return
         records = self._read()
-        events = [record.event for record in records]
+        # Base transfers come before the first checkpoint, and reveal nothing if made again.
+        events = [record.event for record in records if record.kind != BlockKind.BASE_TRANSFERS]
         if Event.RECEIVED in events:
             raise CannotStartOver(
                 "the peer has no checkpoint of a run in which it has already sent data, so the run "

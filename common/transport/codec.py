@@ -115,6 +115,9 @@ class _BulkCodec(Generic[K]):
 
 _BLOCKS: tuple[type[Message], ...] = (
     messages.EmbeddingBlock,
+    messages.TransferBlock,
+    messages.ChoiceBlock,
+    messages.OfferBlock,
     messages.GradientBlock,
     messages.TestEmbeddingBlock,
     messages.EvaluationEmbeddingBlock,

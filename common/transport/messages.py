@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 #: Increased with every change of the messages or of their order.
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 #: Bytes to send, or a view into the bytes received.
 Data = bytes | memoryview
@@ -197,6 +197,48 @@ class EmbeddingBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class TransferRequest:
+    """The passive party's message of the base transfers."""
+
+    values: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReply:
+    """The active party's answer to it."""
+
+    values: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TransferBlock:
+    """The active party's message of one block of random transfers."""
+
+    #: Counted from 0 over the whole run.
+    number: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceBlock:
+    """By which bits the active party's choices for a batch differ from the random ones."""
+
+    #: The training step, counted from 0 over all epochs.
+    step: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
+class OfferBlock:
+    """Encrypted embeddings of a training batch's rows from `start` on: for each class, all rows."""
+
+    #: The training step, counted from 0 over all epochs.
+    step: int
+    start: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
 class GradientBlock:
     """Gradients with respect to the embeddings of a training batch's rows from `start` on."""
 
@@ -361,6 +403,11 @@ Message = (
     | EmbeddingBlock
     | GradientBlock
     | TestEmbeddingBlock
+    | TransferRequest
+    | TransferReply
+    | TransferBlock
+    | ChoiceBlock
+    | OfferBlock
     | EpochSummary
     | BundleOffer
     | EvaluationOpening

@@ -100,7 +100,7 @@ def test_preflight_of_a_valid_party(tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair")
     printed = florist("preflight", "--config", str(workspace.config("passive")))
     assert re.search(r"network\.tls\.peer_key_sha256, is [0-9a-f]{64}", printed)
-    assert printed.count("✓") == 10
+    assert printed.count("✓") == 11
     assert "not up" in printed
 
 

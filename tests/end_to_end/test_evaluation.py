@@ -108,7 +108,8 @@ class MadeUp(QuickModel):
 
     def settings(self, role: RoleName) -> dict[str, Any]:
         return QuickModel.settings(self, role) | {
-            "agreement.training.features.strategy": "fea-random"
+            "agreement.training.features.strategy": "fea-random",
+            "agreement.training.stand_ins": "plain",
         }
 
 

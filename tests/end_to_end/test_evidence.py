@@ -74,8 +74,8 @@ def test_both_hold_the_same_record_signed_by_both(finished: Workspace) -> None:
         assert statement["stage"] == stage
         assert (statement["model"] is None) == (stage == "align")
         sent = {role: active.record["accounts"][role]["sent"] for role in ROLES}
-        assert ("EmbeddingBlock" in sent["passive"]) == (stage == "train")
-        assert "EmbeddingBlock" not in sent["active"]
+        assert ("OfferBlock" in sent["passive"]) == (stage == "train")
+        assert "OfferBlock" not in sent["active"]
 
 
 def test_sizes_and_digests_are_those_of_the_results(finished: Workspace) -> None:

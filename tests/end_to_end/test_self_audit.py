@@ -50,7 +50,10 @@ BOTH = {"active": ACTIVE, "passive": PASSIVE}
 STEPS_PER_EPOCH = 29
 LIMIT = 0.6
 
-LEAKY = {"agreement.training.labels.strategy": "label-minority"}
+LEAKY = {
+    "agreement.training.labels.strategy": "label-minority",
+    "agreement.training.stand_ins": "plain",
+}
 #: Labels and features that are drawn like the real ones, whatever the model has learned.
 CLEAN = {
     "agreement.training.labels.strategy": "label-random-pos",
@@ -321,8 +324,8 @@ def test_the_report_shows_the_audit(clean: Workspace) -> None:
 
 #: The keys that a line may have: the first line describes the run, each other line an audit.
 HEADER = {"format", "role", "followed", "settings"}
-FIGURES = {"step", "over", "findings"}
-FINDING = {"attack", "auc", "tpr"}
+FIGURES = {"step", "over", "findings", "skipped"}
+FINDING = {"attack", "auc", "tpr", "worst"}
 
 
 def test_audit_files_contain_only_aggregates(clean: Workspace) -> None:
@@ -337,6 +340,12 @@ def test_audit_files_contain_only_aggregates(clean: Workspace) -> None:
                 assert finding["tpr"] is None  # too few rows
                 assert finding["auc"].keys() == {"value", "low", "high"}
                 assert all(value == round(value, 4) for value in finding["auc"].values())
+                if finding["worst"] is not None:
+                    assert audit["over"] == "epochs"
+                    assert finding["worst"].keys() == {"stratum", "auc"}
+                    values = finding["worst"]["auc"].values()
+                    assert all(value == round(value, 4) for value in values)
+            assert {each["attack"] for each in audit["skipped"]} & {"pair", "posterior-gap"}
 
 
 runner = CliRunner()

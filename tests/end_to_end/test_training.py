@@ -19,7 +19,6 @@ from html.parser import HTMLParser
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -51,14 +50,18 @@ from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
     BundleOffer,
+    ChoiceBlock,
     Control,
-    EmbeddingBlock,
     EpochSummary,
     EvidenceContribution,
     EvidenceSignature,
     GradientBlock,
     NonceReveal,
+    OfferBlock,
     TrainingOpening,
+    TransferBlock,
+    TransferReply,
+    TransferRequest,
 )
 from florist.common.transport.recording import RecordingLink
 from florist.passive_party.role import PASSIVE
@@ -496,13 +499,14 @@ def forget_all_but(workspace: Workspace, role: RoleName, *kept: int) -> None:
 def replay_with_other_blocks(
     workspace: Workspace, cheater: RoleName
 ) -> dict[RoleName, FloristError | None]:
-    """Resume at step 3, with other values in the first block of step 4."""
-    kind = EmbeddingBlock if cheater == "passive" else GradientBlock
+    """Resume at step 3, with another value in the first block of step 4."""
+    kind = OfferBlock if cheater == "passive" else GradientBlock
 
     def tamper(message: Message) -> list[Message]:
         if isinstance(message, kind) and (message.step, message.start) == (4, 0):
-            values = np.frombuffer(message.values, np.float32) * np.float32(1.001)
-            return [replace(message, values=values.tobytes())]
+            values = bytearray(message.values)
+            values[0] ^= 1  # the lowest bit of a number, encrypted or not
+            return [replace(message, values=bytes(values))]
         return [message]
 
     links: dict[RoleName, Link] = dict(zip(ROLES, linked_pair(), strict=True))
@@ -863,6 +867,7 @@ BAD = {
         {
             "agreement.training.classes": 3,
             "agreement.training.labels.strategy": "label-majority",
+            "agreement.training.stand_ins": "plain",
         },
     ),
     "model-not-ending-at-the-cut": BadInput(
@@ -1008,13 +1013,17 @@ def test_no_id_is_sent_and_only_messages_of_the_protocol(workspace: Workspace) -
                 assert isinstance(record.message, BundleOffer)
             elif record.channel == "evidence":
                 assert isinstance(record.message, EvidenceContribution | EvidenceSignature)
+            elif record.channel == "transfers":
+                assert isinstance(
+                    record.message, TransferRequest | TransferReply | TransferBlock | ChoiceBlock
+                )
             else:
                 assert record.channel == "training"
                 assert isinstance(
                     record.message,
                     TrainingOpening
                     | NonceReveal
-                    | EmbeddingBlock
+                    | OfferBlock
                     | GradientBlock
                     | messages.TestEmbeddingBlock
                     | EpochSummary,

@@ -68,7 +68,13 @@ def bundles(*, own: bool = False, **training: Any) -> tuple[ActiveBundle, Passiv
     values = {"cut_width": 4, "micro_batch": 100, "embedding_noise": 0.0, **training}
     agreement = Agreement.model_validate({"training": values})
     bottom = make_bottom(
-        Model(hidden=[6, 4]), numeric=COLUMNS, cardinalities=(), cut_width=4, device=CPU, seed=3
+        Model(hidden=[6, 4]),
+        numeric=COLUMNS,
+        cardinalities=(),
+        cut_width=4,
+        wide=agreement.training.wide_outputs,
+        device=CPU,
+        seed=3,
     )
     top = make_agreed_active(
         agreement.training,
@@ -327,6 +333,21 @@ def test_stand_ins_are_used_once_and_are_not_in_the_union() -> None:
     assert not np.array_equal(row_of_each(other), rows)
 
 
+@pytest.mark.parametrize("agreement", [None, REPEATED], ids=["once", "repeated"])
+def test_stand_ins_do_not_depend_on_labels(agreement: EvaluationAgreement | None) -> None:
+    """The estimate is unbiased only then, so they are not those of (oblivious) training."""
+    halves = bundles(embedding_noise=0.1)
+    assert halves[0].agreement.training.stand_ins == "oblivious"
+    people = make_people(halves, 900, np.random.default_rng(21))
+    overlap = Overlap.of(250, 300, 100, np.random.default_rng(22))
+    sent = []
+    for labels in (people.labels, 1 - people.labels):
+        parts = parts_of(replace(people, labels=labels), overlap, agreement)
+        sent.append([m for way, m in records(halves, parts) if way == "received"])
+    assert len(sent[0]) == 5
+    assert sent[0] == sent[1]
+
+
 def test_repeated_stand_ins_are_any_rows() -> None:
     parts = passive_parts(REPEATED)
     rows = row_of_each(parts)
@@ -486,7 +507,8 @@ def collision_auc(agreement: EvaluationAgreement | None) -> float:
     blocks = [
         m.values for _, m in records(halves, parts) if isinstance(m, EvaluationEmbeddingBlock)
     ]
-    embeddings = torch.from_numpy(np.frombuffer(b"".join(blocks), "<f4").reshape(-1, 4).copy())
+    width = halves[0].agreement.training.wire_width
+    embeddings = torch.from_numpy(np.frombuffer(b"".join(blocks), "<f4").reshape(-1, width).copy())
     distances = torch.cdist(embeddings, embeddings).fill_diagonal_(torch.inf).min(1).values
     ours, theirs = (each.membership.row_of_rank >= 0 for each in parts)
     return metrics.auc(theirs[ours], distances.numpy()[ours])

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from florist.active_party import psu_role as active_role
+from florist.active_party.receiving import ObliviousReceiving
 from florist.common.audit.attack_tools.inferred_labels import inferred_labels
+from florist.common.audit.attacks import ACTIVE_ATTACKS
+from florist.common.audit.statistics import evaluate
 from florist.common.core.errors import ProtocolViolation
 from florist.common.data.features import Features
 from florist.common.groups import make_group
@@ -33,18 +36,22 @@ from florist.common.transport.recording import Direction, RecordingLink
 from florist.experiments.simulation import Holdings, SimulationSettings, World, observe
 from florist.passive_party import psu_role as passive_role
 from tests.support.psu import run_pair
+from tests.support.simulated_windows import run
 from tests.support.steps import received_elements
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from florist.active_party.receiving import BatchOffers
+    from florist.common.audit.view import Ranks
     from florist.common.core.roles import RoleName
     from florist.common.psu.executor import Executor
     from florist.common.psu.ranks import StoredRanks
     from florist.common.psu.stored_sets import SetFacts, StoredSet
     from florist.common.psu.union_work import UnionWork
     from florist.common.storage.elements import Elements
+    from florist.common.training.feed import Position
     from florist.common.transport.channel import Channel, Link
     from florist.common.transport.messages import Message
     from tests.support.psu import Pair
@@ -380,3 +387,31 @@ def test_leaving_a_person_out_of_the_union_tells_the_passive_party_by_the_outcom
     links = (active, TamperingLink(passive, tamper))
     outcome = run_pair(GROUP, OURS, THEIRS, links, keys, merging=merging).active
     assert isinstance(outcome, ProtocolViolation) == is_shared
+
+
+# --- training: another offer than that of the label ---
+
+
+def test_the_offer_of_another_class_tells_stand_ins_from_real_features(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stand-ins then fit the wrong label, and real features still fit the right one."""
+
+    def found() -> float:
+        seen = run(0.3, 256, steps=21).seen
+        assert seen is not None
+        scores = ACTIVE_ATTACKS["label-likelihood"].score(seen.active)
+        truth = seen.has_features[seen.active.uids]
+        return evaluate("any", scores, truth, samples=20).folded_auc.value
+
+    honest = found()
+    choose = ObliviousReceiving.prepare
+
+    def choose_the_other(
+        self: ObliviousReceiving, position: Position, ranks: Ranks, labels: Ranks
+    ) -> BatchOffers:
+        return choose(self, position, ranks, np.where(labels >= 0, 1 - labels, labels))
+
+    monkeypatch.setattr(ObliviousReceiving, "prepare", choose_the_other)
+    assert honest < 0.55
+    assert found() > 0.6

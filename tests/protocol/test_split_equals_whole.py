@@ -21,6 +21,7 @@ from florist.common.synthetic.label_strategies import class_frequencies
 from florist.common.training.model_factory import make_active, make_bottom
 from florist.common.training.models import start_at
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 from florist.experiments.simulation import Holdings, SimulationSettings, Wiring, World, simulate
 from florist.passive_party.training import make_passive_half
 
@@ -84,6 +85,7 @@ def plain(world: World, how: SimulationSettings, active: Trained, passive: Train
         numeric=4,
         cardinalities=world.cardinalities,
         cut_width=agreement.cut_width,
+        wide=agreement.wide_outputs,
         device=CPU,
         seed=int.from_bytes(passive.run.draws.derive("weights").secret),
     )
@@ -92,14 +94,17 @@ def plain(world: World, how: SimulationSettings, active: Trained, passive: Train
         numeric=4 if own else 0,
         cardinalities=world.own_cardinalities,
         cut_width=agreement.cut_width,
-        outputs=1 if agreement.classes == 2 else agreement.classes,
+        outputs=agreement.outputs,
+        wide=agreement.wide,
         device=CPU,
         seed=int.from_bytes(active.run.draws.derive("weights").secret),
     )
     start_at(top.top.output, class_frequencies(world.labels, agreement.classes))
-    optimisers = [Optimisers(model, how.optimiser) for model in (bottom, top)]
+    rates = RateSchedule.agreed(agreement.resolved(ROWS), how.optimiser, ROWS)
+    optimisers = [Optimisers(model, how.optimiser, rates) for model in (bottom, top)]
     row_of_rank = np.argsort(np.random.RandomState(how.seed).permutation(ROWS))
-    schedule, losses = active.run.schedule, []
+    schedule = active.run.schedule
+    losses: list[float] = []
     for epoch in range(agreement.epochs):
         for step in range(schedule.steps_per_epoch):
             rows = row_of_rank[schedule.batch(epoch, step)]
@@ -119,7 +124,7 @@ def plain(world: World, how: SimulationSettings, active: Trained, passive: Train
                 optimiser.zero_grad()
             loss.backward()
             for optimiser in optimisers:
-                optimiser.step()
+                optimiser.step(len(losses))
             losses.append(loss.item())
     for model, half in ((bottom, passive.half), (top, active.half)):
         tensors, _ = half.state()
@@ -137,6 +142,15 @@ def test_split_training_is_plain_training(own: bool, masking: bool, micro_batch:
     active, passive = simulate(world, Holdings(everyone, everyone), None, how)
     expected = plain(world, how, active, passive)
     assert len(expected) >= 50
+    np.testing.assert_allclose(active.run.history.losses, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["labels-only", "with-own-features"])
+def test_without_a_wide_part_and_with_a_constant_rate(*, own: bool) -> None:
+    world, everyone = make_world(own=own), np.arange(ROWS)
+    how = settings(wide=False, stand_ins="plain", rate_schedule="constant")
+    active, passive = simulate(world, Holdings(everyone, everyone), None, how)
+    expected = plain(world, how, active, passive)
     np.testing.assert_allclose(active.run.history.losses, expected, rtol=1e-5)
 
 
@@ -217,5 +231,6 @@ def test_strategies_use_the_rows_of_all_processes() -> None:
         masking=False,
         labels={"strategy": "label-neighbors"},
         features={"strategy": "fea-gaussian"},
+        stand_ins="plain",
     )
     assert_close(train_with({"passive": 2}, how, own=False), train_with({}, how, own=False))

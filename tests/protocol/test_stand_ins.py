@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from florist.active_party.training import make_active_half
-from florist.common.audit.audit_sample import followed_uids
 from florist.common.core.errors import ProtocolViolation
 from florist.common.data.features import Features
 from florist.common.evaluation.evaluation_data import EvaluationData
@@ -22,6 +21,7 @@ from florist.common.evaluation.reserved_rows import evaluation_stand_ins
 from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import EvaluationAgreement, TrainingAgreement
 from florist.common.settings.training import Model, Optimiser
+from florist.common.synthetic.donor_pool import DonorPool
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.synthetic.stand_ins import StandIns
@@ -54,8 +54,14 @@ FEATURES = Features(np.arange(OWN, dtype=np.float32)[:, None], np.empty((OWN, 0)
 
 def parts(strategy: FeatureStrategyName = "fea-sampling", *, sticky: bool = True) -> TrainingData:
     agreement = TrainingAgreement.model_validate(
-        {"features": {"strategy": strategy}, "sticky": sticky, "epochs": 2, "cut_width": 2}
-    )
+        {
+            "features": {"strategy": strategy},
+            "sticky": sticky,
+            "epochs": 2,
+            "cut_width": 2,
+            "stand_ins": "plain",
+        }
+    ).resolved(UNION)
     table = TrainingTable(
         MEMBERSHIP, UnionSizes(OWN, UNION - OWN + 2, UNION), FEATURES, np.arange(OWN) % 2
     )
@@ -91,7 +97,7 @@ def rows_shown(role: RoleName, given: TrainingData, epoch: int, folder: Path) ->
         features, is_own = mine.features, mine.has_label
     else:
         batch = make_passive_half(setup(given), channel, run(folder)).prepare(at, ALL)
-        features, is_own = batch.features, batch.is_real
+        features, is_own = batch.prepared.begin().features, batch.is_real
     link.close()
     assert features is not None
     assert np.flatnonzero(is_own.numpy()).tolist() == sorted(RANK_OF_ROW.tolist())
@@ -153,24 +159,32 @@ def test_rows_of_serving() -> None:
     assert StandIns.sampled(MEMBERSHIP, OWN, secret).rows(ALL).tolist() == SERVED
 
 
-def test_sample_of_the_audit() -> None:
-    followed = followed_uids("passive", parts(), DRAWS, rows=8)
-    assert np.flatnonzero(followed).tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 11, 15]
-    followed = followed_uids("passive", parts(sticky=False), DRAWS, rows=8)
-    assert np.flatnonzero(followed).tolist() == [0, 3, 4, 5, 7, 11, 13, 15]
+#: For eight UIDs: any row for class 0, which has 4 donors, and donors of class 1, which has 36.
+OFFERED = [[91, 61, 99, 20, 26, 89, 28, 27], [78, 94, 77, 71, 96, 88, 91, 60]]
+
+
+def test_rows_of_oblivious_stand_ins() -> None:
+    """`tests/unit/synthetic/test_donor_pool.py` checks the rule."""
+    pool = DonorPool(2, 100, DRAWS)
+    pool.add(np.arange(60, 100), np.where(np.arange(40) % 10 == 9, 0, 1))
+    assert pool.offers(8, step=3).rows.tolist() == OFFERED
 
 
 # --- one rule ---
 
 
 @pytest.mark.parametrize("sticky", [True, False])
-def test_the_audit_follows_the_rows_that_training_shows(tmp_path: Path, *, sticky: bool) -> None:
-    """For every sample size: UIDs are followed exactly if the row that they show is."""
+def test_the_audit_is_told_which_rows_training_shows(tmp_path: Path, *, sticky: bool) -> None:
     given = parts(sticky=sticky)
-    shown = np.array(rows_shown("passive", given, 0, tmp_path))
-    for size in range(UNION + 1):
-        expected = RANK_OF_ROW[shown] < size
-        assert np.array_equal(followed_uids("passive", given, DRAWS, size), expected)
+    shown = rows_shown("passive", given, 0, tmp_path)
+    link, _ = linked_pair()
+    half = make_passive_half(setup(given), link.channel("training"), run(tmp_path))
+    step = half.prepare(Position(0, 0, 0), ALL).prepared.begin()
+    for part in (slice(0, 5), slice(5, UNION)):
+        parcel = step.parcel(part, torch.zeros(part.stop - part.start, 3))
+        opened = step.opened(parcel, torch.zeros(part.stop - part.start, 3))
+        assert opened.rows.tolist() == shown[part]
+    link.close()
 
 
 def test_too_few_reserved_rows_are_refused() -> None:

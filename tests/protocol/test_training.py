@@ -18,6 +18,7 @@ from florist.common.data.features import Features
 from florist.common.settings.agreement import (
     FeatureStrategyName,
     LabelStrategyName,
+    StandInTransfer,
     TrainingAgreement,
 )
 from florist.common.settings.training import Model, Optimiser
@@ -27,12 +28,17 @@ from florist.common.transport import messages
 from florist.common.transport.codec import encode
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
+    ChoiceBlock,
     EmbeddingBlock,
     EpochSummary,
     Goodbye,
     GradientBlock,
     NonceReveal,
+    OfferBlock,
     TrainingOpening,
+    TransferBlock,
+    TransferReply,
+    TransferRequest,
 )
 from florist.common.transport.recording import Direction, RecordingLink
 from florist.experiments.simulation import Holdings, SimulationSettings, Wiring, World, simulate
@@ -47,7 +53,7 @@ if TYPE_CHECKING:
     from florist.common.transport.messages import Message
     from tests.support.tampering import Tamper
 
-    Block = EmbeddingBlock | GradientBlock | messages.TestEmbeddingBlock
+    Block = EmbeddingBlock | OfferBlock | GradientBlock | messages.TestEmbeddingBlock
 
 M = TypeVar("M")
 
@@ -55,6 +61,7 @@ PEOPLE = 60
 LABELS: tuple[LabelStrategyName, ...] = get_args(LabelStrategyName)
 FEATURES: tuple[FeatureStrategyName, ...] = get_args(FeatureStrategyName)
 MULTI_CLASS = ("label-random-pos", "label-random-pred", "label-neighbors")
+STAND_INS: tuple[StandInTransfer, ...] = get_args(StandInTransfer)
 
 
 def make_world(
@@ -98,6 +105,18 @@ def settings(**agreement: object) -> SimulationSettings:
         Optimiser(learning_rate=1e-2),
         seed=5,
     )
+
+
+def strategies(
+    labels: str = "label-random-pred", features: str = "fea-sampling"
+) -> dict[str, object]:
+    """Return the settings of these strategies, with oblivious stand-ins if they are possible."""
+    is_possible = labels in MULTI_CLASS and features == "fea-sampling"
+    return {
+        "labels": {"strategy": labels},
+        "features": {"strategy": features},
+        "stand_ins": "oblivious" if is_possible else "plain",
+    }
 
 
 def unchanged(link: InMemoryLink) -> Link:
@@ -167,7 +186,7 @@ def assert_sound(active: Trained, passive: Trained) -> None:
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("labels", LABELS)
 def test_every_pair_of_strategies_trains(labels: str, features: str, *, masking: bool) -> None:
-    how = settings(labels={"strategy": labels}, features={"strategy": features}, masking=masking)
+    how = settings(**strategies(labels, features), masking=masking)
     assert_sound(*run(how, test=make_world(seed=1)))
 
 
@@ -182,8 +201,7 @@ def test_many_micro_batches_do_not_deadlock(
         batch_size=batch_size,
         micro_batch=micro_batch,
         epochs=1,
-        labels={"strategy": labels},
-        features={"strategy": features},
+        **strategies(labels, features),
     )
     holdings = Holdings(np.arange(batch_size - 9), np.arange(9, batch_size))
     assert_sound(*run(how, make_world(people=batch_size), holdings))
@@ -204,17 +222,21 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("stand_ins", STAND_INS)
 @pytest.mark.parametrize(("classes", "own"), [(2, False), (3, True)])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_trains(option: str, classes: int, *, own: bool) -> None:
+def test_every_option_trains(
+    option: str, classes: int, stand_ins: StandInTransfer, *, own: bool
+) -> None:
     world, test = (make_world(classes=classes, own=own, seed=seed) for seed in (0, 1))
-    assert_sound(*run(settings(classes=classes, **OPTIONS[option]), world, test=test))
+    how = settings(classes=classes, stand_ins=stand_ins, **OPTIONS[option])
+    assert_sound(*run(how, world, test=test))
 
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("masking", [True, False], ids=["masked", "unmasked"])
 def test_own_features_of_the_active_party_train(labels: str, *, masking: bool) -> None:
-    how = settings(labels={"strategy": labels}, masking=masking)
+    how = settings(**strategies(labels), masking=masking)
     world, test = make_world(own=True), make_world(own=True, seed=1)
     assert_sound(*run(how, world, test=test))
 
@@ -222,7 +244,7 @@ def test_own_features_of_the_active_party_train(labels: str, *, masking: bool) -
 @pytest.mark.parametrize("labels", MULTI_CLASS)
 @pytest.mark.parametrize("features", FEATURES)
 def test_several_classes_train(labels: str, features: str) -> None:
-    how = settings(classes=3, labels={"strategy": labels}, features={"strategy": features})
+    how = settings(classes=3, **strategies(labels, features))
     active, passive = run(how, make_world(classes=3), test=make_world(classes=3, seed=1))
     assert_sound(active, passive)
     assert active.half.calibration_points() is None
@@ -230,7 +252,7 @@ def test_several_classes_train(labels: str, features: str) -> None:
 
 @pytest.mark.parametrize("labels", ["label-majority", "label-minority"])
 def test_constant_labels_are_refused_with_several_classes(labels: str) -> None:
-    how = settings(classes=3, labels={"strategy": labels})
+    how = settings(classes=3, **strategies(labels))
     with pytest.raises(ConfigurationError, match="label-random-pos, label-random-pred"):
         run(how, make_world(classes=3))
 
@@ -255,9 +277,7 @@ def test_a_run_that_diverges_reports_why(wire_type: str) -> None:
 
 @pytest.mark.parametrize(("labels", "features"), [*zip(LABELS, FEATURES * 2, strict=False)])
 def test_the_same_seed_gives_the_same_run(labels: str, features: str) -> None:
-    how = settings(
-        labels={"strategy": labels}, features={"strategy": features}, embedding_noise=0.3
-    )
+    how = settings(**strategies(labels, features), embedding_noise=0.3)
     test = make_world(seed=1)
     first, again = run(how, test=test), run(how, test=test)
     for one, other in zip(first, again, strict=True):
@@ -272,7 +292,7 @@ def test_the_same_seed_gives_the_same_run(labels: str, features: str) -> None:
 def test_the_size_of_micro_batches_makes_no_difference(labels: str) -> None:
     """Only rounding differs, and noise, which each micro-batch has its own."""
     losses = [
-        run(settings(micro_batch=size, embedding_noise=0.0, labels={"strategy": labels}))[
+        run(settings(micro_batch=size, embedding_noise=0.0, **strategies(labels)))[
             0
         ].run.history.losses
         for size in (3, 8, 1000)
@@ -308,6 +328,7 @@ def first_step(labels: str = "label-majority", **agreement: object) -> FirstStep
         micro_batch=PEOPLE,
         embedding_noise=0.0,
         labels={"strategy": labels},
+        stand_ins="plain",
         **agreement,
     )
     # Not Adam, whose first step depends almost only on the sign of the gradient.
@@ -367,13 +388,14 @@ class RecordedLink:
 
     @property
     def sizes(self) -> list[tuple[object, ...]]:
-        """Return channel, type and bytes of all messages: first those sent, then those received."""
+        """Return channel, type and bytes of all messages, by channel and direction."""
         assert self.link is not None
         return [
-            (direction, r.channel, type(r.message), len(encode(r.message)))  # type: ignore[arg-type]
+            (direction, channel, type(r.message), len(encode(r.message)))  # type: ignore[arg-type]
+            for channel in ("training", "transfers")
             for direction in Direction
             for r in self.link.records
-            if r.direction is direction
+            if (r.direction, r.channel) == (direction, channel)
         ]
 
 
@@ -384,13 +406,22 @@ def recorded_run(holdings: Holdings, **agreement: object) -> RecordedLink:
     return link
 
 
-def test_number_of_messages_of_each_type() -> None:
+@pytest.mark.parametrize("stand_ins", STAND_INS)
+def test_number_of_messages_of_each_type(stand_ins: StandInTransfer) -> None:
     """An epoch has batches of 24, 24 and 12 rows and a test table of 60, in blocks of 8 or 4."""
-    counts = Counter(kind for _, _, kind, _ in recorded_run(HOLDINGS).sizes)
+    counts = Counter(kind for _, _, kind, _ in recorded_run(HOLDINGS, stand_ins=stand_ins).sizes)
+    transfers: dict[type, int] = {
+        TransferRequest: 1,
+        TransferReply: 1,
+        TransferBlock: 1,
+        ChoiceBlock: 2 * 3,
+    }
+    is_plain = stand_ins == "plain"
     assert counts == {
+        **({} if is_plain else transfers),
         TrainingOpening: 2,
         NonceReveal: 2,
-        EmbeddingBlock: 2 * (4 + 4 + 2),
+        EmbeddingBlock if is_plain else OfferBlock: 2 * (4 + 4 + 2),
         GradientBlock: 2 * (4 + 4 + 2),
         messages.TestEmbeddingBlock: 2 * 8,
         EpochSummary: 2,
@@ -403,13 +434,13 @@ def test_number_of_messages_of_each_type() -> None:
 )
 def test_message_sizes_do_not_depend_on_who_is_shared(labels: str, features: str) -> None:
     """With other people shared but the same counts, all messages have the same sizes."""
-    strategies = {"labels": {"strategy": labels}, "features": {"strategy": features}}
+    agreed = strategies(labels, features)
     others = Holdings(np.arange(12, 48), np.r_[0:12, 20:38, 48:60])
     assert [len(rows) for rows in (others.active, others.passive, others.shared.active)] == [
         len(rows) for rows in (HOLDINGS.active, HOLDINGS.passive, HOLDINGS.shared.active)
     ]
-    expected = recorded_run(HOLDINGS, **strategies).sizes
-    assert recorded_run(others, **strategies).sizes == expected
+    expected = recorded_run(HOLDINGS, **agreed).sizes
+    assert recorded_run(others, **agreed).sizes == expected
 
 
 # --- misbehaving peers ---
@@ -430,8 +461,14 @@ def at_step(block: Block, step: int) -> list[Message]:
 def as_the_other_kind(block: Block) -> list[Message]:
     if isinstance(block, messages.TestEmbeddingBlock):
         return [EmbeddingBlock(block.epoch, block.start, block.values)]
-    kind = GradientBlock if isinstance(block, EmbeddingBlock) else EmbeddingBlock
+    kind = EmbeddingBlock if isinstance(block, GradientBlock | OfferBlock) else GradientBlock
     return [kind(block.step, block.start, block.values)]
+
+
+def with_random_bytes(block: OfferBlock) -> list[Message]:
+    """Whatever they are decrypted with, the result has values that are not finite, or huge."""
+    values = np.random.default_rng(0).bytes(len(block.values))
+    return [replace(block, values=values)]
 
 
 #: What a misbehaving peer sends instead of a block, and part of the error that it must cause.
@@ -451,6 +488,15 @@ BAD_BLOCKS: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "of-the-other-kind": (as_the_other_kind, "was expected"),
     "a-goodbye": (lambda _: [Goodbye()], "Goodbye"),
 }
+#: The same for offers, which the peer decrypts.
+BAD_OFFERS = {
+    name: bad
+    for name, bad in BAD_BLOCKS.items()
+    if name not in {"nan", "infinite", "of-another-width"}
+} | {
+    "of-another-width": (lambda b: [replace(b, values=bytes(b.values) * 2)], "bytes instead of"),
+    "random": (with_random_bytes, "the peer's"),
+}
 BAD_SUMMARIES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
     "of-another-epoch": (lambda s: [replace(s, epoch=s.epoch + 1)], "not for epoch 0"),
     "without-a-loss": (lambda s: [replace(s, loss=math.nan)], "NaN or infinity"),
@@ -462,7 +508,11 @@ BAD_SUMMARIES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
 
 
 def outcome_of_honest_party(
-    tamper: Tamper, *, bad_is_active: bool, time_limit: float = 30.0
+    tamper: Tamper,
+    *,
+    bad_is_active: bool,
+    time_limit: float = 30.0,
+    stand_ins: StandInTransfer = "oblivious",
 ) -> FloristError | None:
     """Return how a run with a tampering party ends for the other; None if it succeeds."""
 
@@ -471,7 +521,7 @@ def outcome_of_honest_party(
 
     ends = (tampering, unchanged) if bad_is_active else (unchanged, tampering)
     with between(*ends, time_limit=time_limit) as (wiring, links), suppress(FloristError):
-        how = settings(embedding_noise=0.0)
+        how = settings(embedding_noise=0.0, stand_ins=stand_ins)
         simulate(make_world(), HOLDINGS, make_world(seed=1), how, wiring=wiring)
     return links[int(bad_is_active)].failure
 
@@ -490,6 +540,16 @@ def on_block(
     return tamper
 
 
+def outcome_of_bad_block(
+    kind: type[Block], change: Callable[[Any], list[Message]], step: int, start: int
+) -> FloristError | None:
+    return outcome_of_honest_party(
+        on_block(kind, change, step, start),
+        bad_is_active=kind is GradientBlock,
+        stand_ins="plain" if kind is EmbeddingBlock else "oblivious",
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "step", "start"),
     [
@@ -506,8 +566,39 @@ def test_a_bad_block_is_reported_and_ends_the_run(
     bad: str, kind: type[Block], step: int, start: int
 ) -> None:
     change, message = BAD_BLOCKS[bad]
-    tamper = on_block(kind, change, step, start)
-    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock)
+    outcome = outcome_of_bad_block(kind, change, step, start)
+    assert isinstance(outcome, ProtocolViolation)
+    assert message in str(outcome)
+
+
+@pytest.mark.parametrize(("step", "start"), [(0, 0), (4, 4)])
+@pytest.mark.parametrize("bad", BAD_OFFERS)
+def test_bad_offers_are_reported_and_end_the_run(bad: str, step: int, start: int) -> None:
+    change, message = BAD_OFFERS[bad]
+    outcome = outcome_of_bad_block(OfferBlock, change, step, start)
+    assert isinstance(outcome, ProtocolViolation)
+    assert message in str(outcome)
+
+
+#: What a misbehaving active party sends instead of its choices for step 4.
+BAD_CHOICES: dict[str, tuple[Callable[[Any], list[Message]], str]] = {
+    "of-another-step": (lambda b: [replace(b, step=3)], "for step 3 instead of 4"),
+    "a-byte-short": (lambda b: [replace(b, values=b.values[:-1])], "bytes, not"),
+    "a-byte-long": (lambda b: [replace(b, values=bytes(b.values) + b"x")], "bytes, not"),
+    "repeated": (lambda b: [b, b], "for step 4 instead of 5"),
+    "omitted": (lambda _: [], "for step 5 instead of 4"),
+    "another-block": (lambda b: [TransferBlock(1, b.values)], "was expected"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_CHOICES)
+def test_bad_choices_are_reported_and_end_the_run(bad: str) -> None:
+    """The passive party receives them in the background, while it works on the step before."""
+    change, message = BAD_CHOICES[bad]
+    outcome = outcome_of_honest_party(
+        lambda m: change(m) if isinstance(m, ChoiceBlock) and m.step == 4 else [m],
+        bad_is_active=True,
+    )
     assert isinstance(outcome, ProtocolViolation)
     assert message in str(outcome)
 
@@ -515,8 +606,7 @@ def test_a_bad_block_is_reported_and_ends_the_run(
 @pytest.mark.parametrize("step", [0, 4])
 @pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
 def test_values_far_above_the_usual_scale_end_the_run(kind: type[Block], step: int) -> None:
-    tamper = on_block(kind, with_first_value(-1e6), step, start=4)
-    outcome = outcome_of_honest_party(tamper, bad_is_active=kind is GradientBlock)
+    outcome = outcome_of_bad_block(kind, with_first_value(-1e6), step, start=4)
     assert isinstance(outcome, ProtocolViolation)
     assert f"step {step}: the peer's" in str(outcome)
     assert "times as large" in str(outcome)
@@ -533,7 +623,7 @@ def test_a_bad_summary_is_reported_and_ends_the_run(bad: str) -> None:
     assert message in str(outcome)
 
 
-@pytest.mark.parametrize("kind", [EmbeddingBlock, GradientBlock])
+@pytest.mark.parametrize("kind", [OfferBlock, GradientBlock])
 def test_a_missing_last_block_ends_with_a_timeout(
     kind: type[Block],
 ) -> None:

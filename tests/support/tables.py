@@ -9,7 +9,14 @@ from pyarrow import csv, parquet
 
 from florist.common.data.column_values import MISSING, as_categories, as_numbers, is_numeric
 from florist.common.data.id_check import IdCheck
-from florist.common.data.preprocessing import NumberRange, Preprocessing, Vocabulary, on_scale
+from florist.common.data.number_bins import NumberBins
+from florist.common.data.preprocessing import (
+    NumberRange,
+    Preprocessing,
+    Vocabulary,
+    numbers_of,
+    on_scale,
+)
 from florist.common.data.raw_table import RawTable
 from florist.common.data.table_files import open_table
 from florist.common.data.table_ids import TableIds, id_column_name, normalised_ids
@@ -126,4 +133,23 @@ def fit_at_once(raw: RawTable, settings: PreprocessingSettings) -> Preprocessing
             key=str.encode,
         )
         vocabularies.append(Vocabulary(column, pa.array(known, pa.string())))
-    return Preprocessing(settings, tuple(ranges), tuple(vocabularies))
+    bins = [
+        NumberBins(column=column, edges=slow_edges(raw, column, settings.bins))
+        for column in (raw.features.numeric if settings.bins else ())
+    ]
+    return Preprocessing(settings, tuple(ranges), tuple(vocabularies), tuple(bins))
+
+
+def slow_edges(raw: RawTable, column: str, bins: int) -> list[float]:
+    """Return the edges of a column's quantile bins, in the obvious way."""
+    values = [value for value in numbers_of(raw, column).tolist() if value == value]  # noqa: PLR0124 - not NaN
+    distinct = sorted(set(values))
+    if len(distinct) <= bins:
+        return [edge + 0.0 for edge in distinct[1:]]
+    edges = set()
+    for quantile in range(1, bins):
+        for value in distinct:
+            if sum(each < value for each in values) * bins >= quantile * len(values):
+                edges.add(value + 0.0)
+                break
+    return sorted(edges)

@@ -52,6 +52,7 @@ def halves(training: TrainingAgreement) -> tuple[ActiveBundle, PassiveBundle]:
         numeric=1,
         cardinalities=preprocessing.cardinalities,
         cut_width=training.cut_width,
+        wide=training.wide_outputs,
         device=CPU,
         seed=2,
     )

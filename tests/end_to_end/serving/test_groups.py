@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from florist.passive_party.serving import PredictionClient
     from tests.support.parties import Workspace
 
+#: Of an embedding: eight numbers of the cut, and one of the wide part.
+ROW_BYTES = 9 * 4
 #: `agreement.serving.hiding_size`.
 SIZE = 16
 
@@ -123,7 +125,7 @@ def test_the_same_bytes_are_sent_for_every_member_of_a_group(featured: Workspace
     assert len(seen) == 1
     request = codec.decode_serving(PredictionRequest, seen.pop()[0])
     assert request.group == groups[members[0]]
-    assert len(request.embeddings) == SIZE * 8 * 4
+    assert len(request.embeddings) == SIZE * ROW_BYTES
 
 
 def test_all_requests_and_replies_have_the_same_size(
@@ -137,7 +139,7 @@ def test_all_requests_and_replies_have_the_same_size(
         embeddings = client._wire.encode(served.embeddings(group))
         reply = client._connection.predict(PredictionRequest(embeddings, group))
         sizes.add((len(embeddings), len(reply.probabilities)))
-    assert sizes == {(SIZE * 8 * 4, SIZE * 4)}
+    assert sizes == {(SIZE * ROW_BYTES, SIZE * 4)}
 
 
 def test_response_times_do_not_depend_on_membership(
@@ -190,7 +192,7 @@ def test_equal_embeddings_show_which_people_are_copies(
     own = people_of(featured, "active")
     answers = np.empty(len(own.row_of_rank), dtype=np.float32)
     for group in range(len(own.groups)):
-        reply = client._connection.predict(PredictionRequest(bytes(SIZE * 32), group))
+        reply = client._connection.predict(PredictionRequest(bytes(SIZE * ROW_BYTES), group))
         answers[own.groups.members(group)] = np.frombuffer(reply.probabilities, "<f4")
     is_own = np.zeros(len(answers), dtype=bool)
     is_own[own.rank_of_row] = True
@@ -218,10 +220,10 @@ def test_only_own_people_can_be_predicted(client: PredictionClient) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        PredictionRequest(bytes(SIZE * 32)),
-        PredictionRequest(bytes(32), 0),
-        PredictionRequest(bytes(SIZE * 32), 10**9),
-        PredictionRequest(bytes((SIZE + 1) * 32), 0),
+        PredictionRequest(bytes(SIZE * ROW_BYTES)),
+        PredictionRequest(bytes(ROW_BYTES), 0),
+        PredictionRequest(bytes(SIZE * ROW_BYTES), 10**9),
+        PredictionRequest(bytes((SIZE + 1) * ROW_BYTES), 0),
     ],
 )
 def test_only_whole_groups_are_accepted(

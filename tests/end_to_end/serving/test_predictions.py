@@ -65,7 +65,7 @@ def test_single_rows_batches_and_streams_match_the_model(
 
 def test_an_answer_depends_on_the_embedding_and_on_nothing_secret(plain: Workspace) -> None:
     """No table, alignment or secret is read, so it does not matter how often it is requested."""
-    rows = np.random.default_rng(1).standard_normal((40, 8), dtype=np.float32)
+    rows = np.random.default_rng(1).standard_normal((40, 9), dtype=np.float32)
     runs = plain.run_directory("active")
     hidden = runs.alignment.rename(runs.path / "hidden")
     answers = []
@@ -167,19 +167,19 @@ def rows_of(client: PredictionClient, count: int) -> list[dict[str, object]]:
     return [row] * count
 
 
-NAN = np.full(8, np.nan, "<f4").tobytes()
-INFINITE = np.full(8, np.inf, "<f4").tobytes()
+NAN = np.full(9, np.nan, "<f4").tobytes()
+INFINITE = np.full(9, np.inf, "<f4").tobytes()
 
 
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        (PredictionRequest(bytes(31)), "31 bytes are not one or more rows of 32 bytes"),
+        (PredictionRequest(bytes(31)), "31 bytes are not one or more rows of 36 bytes"),
         (PredictionRequest(b""), "0 bytes are not one or more rows"),
         (PredictionRequest(NAN), "contain NaN or infinity"),
-        (PredictionRequest(bytes(64) + INFINITE), "contain NaN or infinity"),
-        (PredictionRequest(bytes(32 * 5000)), "5,000 rows in one request; the limit is 4,096"),
-        (PredictionRequest(bytes(32), 0), "this model has no groups"),
+        (PredictionRequest(bytes(72) + INFINITE), "contain NaN or infinity"),
+        (PredictionRequest(bytes(36 * 5000)), "5,000 rows in one request; the limit is 4,096"),
+        (PredictionRequest(bytes(36), 0), "this model has no groups"),
     ],
 )
 def test_malformed_requests_are_refused_and_the_service_continues(
@@ -188,7 +188,7 @@ def test_malformed_requests_are_refused_and_the_service_continues(
     with pytest.raises(PeerFailed, match=problem):
         client._connection.predict(request_)
     with pytest.raises(PeerFailed, match=problem):
-        list(client._connection.stream([PredictionRequest(bytes(32)), request_]))
+        list(client._connection.stream([PredictionRequest(bytes(36)), request_]))
     assert len(client.predict(rows_of(client, 2))) == 2
 
 
@@ -298,7 +298,7 @@ def test_calls_for_another_model_are_refused(client: PredictionClient) -> None:
             client.predict(rows_of(client, 1))
         client._connection._metadata = ()
         with pytest.raises(ServingRefused, match="this party serves another model"):
-            list(client._connection.stream([PredictionRequest(bytes(32))]))
+            list(client._connection.stream([PredictionRequest(bytes(36))]))
     finally:
         client._connection._metadata = right
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from florist.active_party.training import calibrations, start_at_base_rate
+from florist.active_party.calibrations import Calibrations
+from florist.active_party.training import start_at_base_rate
 from florist.common.data.features import Features
 from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import TrainingAgreement
@@ -41,7 +42,7 @@ def training_data(
         classes_of_rows,
     )
     agreement = TrainingAgreement.model_validate({"cut_width": 16, **agreed})
-    return TrainingData(agreement, CPU, table, None)
+    return TrainingData(agreement.resolved(UNION), CPU, table, None)
 
 
 def started(data: TrainingData, seed: int = 1) -> ActiveModel:
@@ -64,7 +65,9 @@ def labels_with(*counts: int) -> npt.NDArray[np.int64]:
 
 def first_predictions(model: ActiveModel) -> Tensor:
     random = torch.Generator().manual_seed(0)
-    embeddings = torch.rand(500, 16, generator=random)
+    # The peer's wide part starts at 0.
+    wide = torch.zeros(500, len(model.top.output.bias))
+    embeddings = torch.cat((torch.rand(500, 16, generator=random), wide), 1)
     own = () if model.tower is None else (embeddings[:, :3], torch.zeros(500, 0, dtype=torch.int64))
     with torch.no_grad():
         return model_output(model(embeddings, *own))
@@ -100,13 +103,14 @@ def test_the_bias_is_the_base_rate_of_what_the_model_learns(
         calibration=calibration,
         masking=masking,
         labels={"strategy": "label-majority"},
+        stand_ins="plain",
     )
     bias = started(data).top.output.bias.detach()
     shifted = calibration != "train" and not masking
     # A third of the union has no label, and 0 instead.
     assert float(bias.sigmoid()) == pytest.approx(0.2 * 2 / 3 if shifted else 0.2)
     if calibration != "none":
-        _, own = calibrations(data, class_frequencies(labels_with(160, 40)))
+        own = Calibrations.of_run(data, class_frequencies(labels_with(160, 40))).final
         assert float(own.predict(bias)) == pytest.approx(0.2)
 
 

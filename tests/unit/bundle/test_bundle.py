@@ -73,7 +73,7 @@ def contents(
     model = (
         make_agreed_active(agreement.training, MODEL, **columns)
         if is_active
-        else make_bottom(MODEL, cut_width=4, **columns)
+        else make_bottom(MODEL, cut_width=4, wide=agreement.training.wide_outputs, **columns)
     )
     return BundleContents(
         role=role,
@@ -155,6 +155,7 @@ def test_predictions_are_those_of_the_saved_model(
         numeric=1,
         cardinalities=passive.preprocessing.cardinalities,
         cut_width=4,
+        wide=passive.agreement.training.wide_outputs,
         device=CPU,
         seed=1,
     )
@@ -251,7 +252,7 @@ def test_damage_is_detected(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "has format 2, but this release reads format 1"),
+        ({"format": 3}, "has format 3, but this release reads format 2"),
         ({"agreement": {"training": {"epochs": 99}}}, "damaged"),
         ({"role": "passive"}, "damaged"),
         ({"surprise": 1}, "damaged"),
@@ -345,5 +346,5 @@ def test_unusual_rows_are_preprocessed_as_in_training(runs: dict[RoleName, RunDi
     )
     features = passive.preprocessing.transform(odd)
     assert features.numeric.tolist() == [[1.0]]
-    assert features.categories.tolist() == [[0]]
+    assert features.categories.tolist() == [[0, 8]]  # an unknown city, and the last bin
     assert np.isfinite(passive.embed(features).numpy()).all()

@@ -24,6 +24,7 @@ from florist.common.synthetic.calibration import (
     mixture,
     model_output,
 )
+from florist.common.synthetic.donor_pool import donor_classes
 from florist.common.synthetic.feature_strategies import FeaSampling
 from florist.common.synthetic.label_draws import LabelDraws
 from florist.common.synthetic.label_strategies import (
@@ -34,6 +35,7 @@ from florist.common.synthetic.label_strategies import (
     targets,
 )
 from florist.common.synthetic.secret_draws import SecretDraws
+from florist.common.training.shown_labels import shown_labels, shown_predictions
 from tests.unit.synthetic.paper_mixtures import (
     both_independent,
     features_only,
@@ -44,6 +46,7 @@ from tests.unit.synthetic.paper_mixtures import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
     from torch import Tensor
 
 EXPECTATIONS: tuple[Expectation, ...] = get_args(Expectation)
@@ -119,6 +122,28 @@ def test_masking_makes_the_label_strategy_irrelevant(
     assert masked.b == pytest.approx((0.6 * 0.7, 0.6 * 0.3))
     both = mixture(COUNTS, PI, expectation, when, real_labels_only=True, real_features_only=True)
     assert both == Mixture.identity()
+
+
+@pytest.mark.parametrize(
+    ("expectation", "when", "kept", "a"),
+    [
+        ("prediction", "train", {}, 1),
+        ("prediction", "test", {}, 1),
+        ("prediction", "train", {"real_labels_only": True}, 1),
+        ("prediction", "test", {"real_labels_only": True}, 1),
+        ("frequencies", "train", {}, (20 + 30 / 3) / 100),
+        ("frequencies", "test", {"real_labels_only": True}, (20 + 30 / 3) / 50),
+        ("frequencies", "train", {"real_features_only": True}, 20 / 60),
+        ("prediction", "train", {"real_features_only": True}, 1),
+    ],
+)
+def test_by_hand_if_stand_ins_are_matched(
+    expectation: Expectation, when: CalibrationTime, kept: dict[str, bool], a: float
+) -> None:
+    """A third of the passive party's 60 people are shared: so many of 30 donors are right."""
+    found = mixture(COUNTS, PI, expectation, when, matched=True, **kept)
+    assert found.a == pytest.approx(a)
+    assert found.b == pytest.approx(((1 - a) * 0.7, (1 - a) * 0.3))
 
 
 def test_majority_may_be_the_positive_class() -> None:
@@ -333,11 +358,19 @@ THREE = World(torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]]),
 
 
 def trained(
-    world: World, strategy_name: str, when: CalibrationTime, rows: Rows
+    world: World,
+    strategy_name: str,
+    when: CalibrationTime,
+    rows: Rows,
+    *,
+    matched: bool = False,
+    expects_matched: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Train on these rows of the union. Return the prediction per value, and the model's output.
 
-    The model has a logit, or one per class, for each value, so it can learn D and D' alike.
+    The model has a logit, or one per class, for each value, so it can learn D and D' alike. With
+    `matched`, stand-ins are donors of the label, as of `passive_party/offering.py`; the calibration
+    expects that unless told otherwise.
     """
     counts, (values, classes) = world.counts, world.rates.shape
     random, draws = np.random.default_rng(1), SecretDraws.from_seed(1)
@@ -359,6 +392,7 @@ def trained(
         when,
         real_labels_only=rows == "real labels",
         real_features_only=rows == "real features",
+        matched=matched if expects_matched is None else expects_matched,
     )
     calibration = Calibration(when, mixed)
     request = LabelRequest(
@@ -374,12 +408,20 @@ def trained(
         "real labels": has_label,
         "real features": torch.from_numpy(has_features),
     }[rows]
-    rows_of = [torch.from_numpy(x == value) & learns for value in range(values)]
     logits = torch.zeros((values, classes) if classes > 2 else (values,), requires_grad=True)
     optimiser = torch.optim.Adam([logits], lr=0.1)
     for _ in range(60):
-        outputs = model_output(logits)[torch.from_numpy(x)]
-        goal = targets(strategy, replace(request, predictions=outputs))
+        goal = targets(
+            strategy, replace(request, predictions=model_output(logits)[torch.from_numpy(x)])
+        )
+        if matched:
+            shown = donor_classes_of(logits[torch.from_numpy(x)], goal, calibration, rank, draws)
+            opened = np.where(has_label, y, random.integers(classes, size=counts.union))
+            x = np.where(has_features, x, matching(x, shown, opened, has_features, random))
+            # Labels that nobody has are drawn after opening.
+            outputs = model_output(logits)[torch.from_numpy(x)]
+            goal = targets(strategy, replace(request, predictions=outputs))
+        rows_of = [torch.from_numpy(x == value) & learns for value in range(values)]
         # The loss is linear in the target, so the rows of a value count with their mean.
         means = torch.stack([goal[of_value].mean(0) for of_value in rows_of])
         for _ in range(5):
@@ -387,6 +429,38 @@ def trained(
             torch.autograd.backward([calibration.loss(logits, means)])
             optimiser.step()
     return calibration.predict(logits).detach(), model_output(logits).detach()
+
+
+def donor_classes_of(
+    logits: Tensor,
+    goal: Tensor,
+    calibration: Calibration,
+    rank: npt.NDArray[np.int64],
+    draws: SecretDraws,
+) -> npt.NDArray[np.int64]:
+    """Return as whose donor each row may serve, from the gradient that the passive party sees."""
+    leaf = logits.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(calibration.loss(leaf, goal, len(goal)), leaf)
+    sent = gradient.reshape(len(goal), -1)
+    classes = 2 if leaf.ndim == 1 else leaf.shape[1]
+    shown = shown_labels(sent, classes)
+    return donor_classes(shown, shown_predictions(sent, shown, classes, len(goal)), rank, draws)
+
+
+def matching(
+    x: npt.NDArray[np.int64],
+    classes: npt.NDArray[np.int64],
+    opened: npt.NDArray[np.int64],
+    has_features: npt.NDArray[np.bool_],
+    random: np.random.Generator,
+) -> npt.NDArray[np.int64]:
+    """Return the value of a random donor of the class that is opened, for each UID."""
+    found = np.empty_like(x)
+    for label in np.unique(opened):
+        donors = np.flatnonzero(has_features & (classes == label))
+        is_opened = opened == label
+        found[is_opened] = x[random.choice(donors, size=int(is_opened.sum()))]
+    return found
 
 
 @pytest.mark.parametrize("rows", get_args(Rows))
@@ -416,3 +490,31 @@ def test_a_trained_model_of_three_classes_predicts_the_truth(
 ) -> None:
     predicted, _ = trained(THREE, strategy, when, "all")
     assert (predicted - THREE.rates).abs().max() < 0.06
+
+
+@pytest.mark.parametrize("rows", get_args(Rows))
+@pytest.mark.parametrize("when", ["train", "test"])
+@pytest.mark.parametrize("strategy", ["label-random-pos", "label-random-pred"])
+def test_a_model_trained_with_matched_stand_ins_predicts_the_truth(
+    strategy: str, when: CalibrationTime, rows: Rows
+) -> None:
+    predicted, _ = trained(BINARY, strategy, when, rows, matched=True)
+    assert (predicted - POSITIVE).abs().max() < 0.06
+    generator = np.random.default_rng(2)
+    x = generator.integers(len(POSITIVE), size=40_000)
+    y = generator.random(40_000) < POSITIVE.numpy()[x]
+    assert ace(y, predicted.numpy()[x]) < 0.03
+    if rows != "real features":  # to which stand-ins make no difference
+        wrong, _ = trained(BINARY, strategy, when, rows, matched=True, expects_matched=False)
+        assert (wrong - POSITIVE).abs().max() > 0.1
+        assert ace(y, wrong.numpy()[x]) > 0.05
+
+
+@pytest.mark.parametrize("rows", ["all", "real labels"])
+@pytest.mark.parametrize("when", ["train", "test"])
+@pytest.mark.parametrize("strategy", ["label-random-pos", "label-random-pred"])
+def test_three_classes_with_matched_stand_ins(
+    strategy: str, when: CalibrationTime, rows: Rows
+) -> None:
+    predicted, _ = trained(THREE, strategy, when, rows, matched=True)
+    assert (predicted - THREE.rates).abs().max() < 0.04

@@ -48,6 +48,14 @@ def test_noise_is_proportional_in_each_principal_direction() -> None:
     assert (ratio / 0.5 - 1).abs().max() < 0.04
 
 
+def test_noise_may_have_the_covariance_of_other_rows() -> None:
+    rows, others = real_rows(COUNT), 4 * real_rows(500, seed=1)
+    noise = EmbeddingNoise(0.1, DRAWS)(rows, 0, 0, like=others) - rows
+    ratio = noise.std(0) / others.std(0, correction=0)
+    assert (ratio / 0.1 - 1).abs().max() < 5 / np.sqrt(2 * COUNT)
+    assert len(EmbeddingNoise(0.1, DRAWS)(rows[:0], 0, 0, like=others)) == 0
+
+
 @pytest.mark.parametrize("rows", [2, 5, 40])
 def test_noise_on_units_that_are_always_zero(rows: int) -> None:
     embeddings = real_rows(rows)

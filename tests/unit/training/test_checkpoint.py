@@ -22,6 +22,7 @@ from florist.common.training.checkpoint import FORMAT, Checkpoint, CheckpointSto
 from florist.common.training.half_state import pack, tensors_of, unpack
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,9 +116,9 @@ def test_model_and_optimiser_load_their_own_tensors(store: CheckpointStore) -> N
     model = BottomModel(
         numeric=2, cardinalities=[5], embedding_width=2, layers=[4], sparse=True, seed=0
     )
-    optimisers = Optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser(), RateSchedule(1e-3, 1, "constant"))
     model(torch.rand(3, 2), torch.tensor([[0], [1], [1]])).sum().backward()
-    optimisers.step()
+    optimisers.step(0)
     moments, _ = optimisers.state()
     tensors, facts = pack(model, optimisers)
     store.save(Checkpoint(1, tensors, {}))

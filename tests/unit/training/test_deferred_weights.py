@@ -11,6 +11,7 @@ from florist.common.training.compute import LocalCompute
 from florist.common.training.deferred_weights import DeferredWeightCompute
 from florist.common.training.model_factory import make_agreed_active
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 
 CPU = torch.device("cpu")
 CARDINALITIES = (5, 40)
@@ -28,11 +29,11 @@ def make(*, own_features: bool, updates: str, classes: int) -> LocalCompute:
         device=CPU,
         seed=1,
     )
-    return LocalCompute(model, Optimisers(model, Optimiser(learning_rate=0.1)))
+    return LocalCompute(model, Optimisers(model, Optimiser(), RateSchedule(0.1, 1, "constant")))
 
 
 def run(
-    compute: LocalCompute | DeferredWeightCompute, *, own_features: bool, masking: bool
+    compute: LocalCompute | DeferredWeightCompute, *, own_features: bool, masking: bool, width: int
 ) -> list[torch.Tensor]:
     """Run a few steps; return all outputs and gradients, and the final weights."""
     generator = torch.Generator().manual_seed(2)
@@ -47,7 +48,7 @@ def run(
                     torch.randint(size, (rows,), generator=generator) for size in CARDINALITIES
                 ]
                 own.append(torch.stack(columns, 1))
-            first = torch.randn(rows, 16, generator=generator).requires_grad_()
+            first = torch.randn(rows, width, generator=generator).requires_grad_()
             model_pass = compute.forward(first, *own)
             gradients = tuple(
                 torch.randn(each.shape, generator=generator) for each in model_pass.outputs
@@ -58,7 +59,7 @@ def run(
             else:
                 seen.append(model_pass.backward_with_input_gradient(gradients[:1]))
             seen += model_pass.outputs
-        compute.step()
+        compute.step(0)
     return seen + list(compute.state()[0].values())
 
 
@@ -70,8 +71,9 @@ def run(
 def test_deferred_gradients_equal_immediate_ones(
     *, masking: bool, own_features: bool, updates: str, classes: int
 ) -> None:
+    width = 16 + (1 if classes == 2 else classes)  # with the wide part
     results = [
-        run(compute, own_features=own_features, masking=masking)
+        run(compute, own_features=own_features, masking=masking, width=width)
         for compute in (
             make(own_features=own_features, updates=updates, classes=classes),
             DeferredWeightCompute(
@@ -87,8 +89,8 @@ def test_input_gradients_come_before_weight_gradients() -> None:
     local = make(own_features=False, updates="dense", classes=2)
     compute = DeferredWeightCompute(local)
     compute.zero_grad()
-    model_pass = compute.forward(torch.randn(4, 16, requires_grad=True))
-    assert model_pass.backward_with_input_gradient((torch.randn(4),)).shape == (4, 16)
+    model_pass = compute.forward(torch.randn(4, 17, requires_grad=True))
+    assert model_pass.backward_with_input_gradient((torch.randn(4),)).shape == (4, 17)
     assert all(each.grad is None for each in local.model.parameters())
 
 
@@ -97,11 +99,11 @@ def test_zero_grad_drops_deferred_gradients() -> None:
     before = [each.clone() for each in local.model.parameters()]
     compute = DeferredWeightCompute(local)
     compute.zero_grad()
-    compute.forward(torch.randn(4, 16, requires_grad=True)).backward_with_input_gradient(
+    compute.forward(torch.randn(4, 17, requires_grad=True)).backward_with_input_gradient(
         (torch.randn(4),)
     )
     compute.zero_grad()
-    compute.step()
+    compute.step(0)
     assert all(map(torch.equal, before, local.model.parameters()))
 
 
@@ -109,5 +111,5 @@ def test_uses_without_gradients_are_not_recorded() -> None:
     local = make(own_features=False, updates="dense", classes=2)
     compute = DeferredWeightCompute(local)
     with torch.no_grad():
-        local.model(torch.randn(4, 16))
+        local.model(torch.randn(4, 17))
     assert not compute._layers.uses

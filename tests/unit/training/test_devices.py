@@ -18,6 +18,7 @@ from florist.common.training.devices import (
 )
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,12 +101,12 @@ def run(*, sparse: bool) -> dict[str, Tensor]:
         sparse=sparse,
         seed=3,
     )
-    optimisers = Optimisers(model, Optimiser())
+    optimisers = Optimisers(model, Optimiser(), RateSchedule(1e-3, 1, "constant"))
     draws = torch.Generator().manual_seed(0)
     for _ in range(3):
         optimisers.zero_grad()
         numbers = torch.rand(4096, 13, generator=draws)
         output = model(numbers, torch.randint(50, (4096, 26), generator=draws))
         output.backward(torch.randn(output.shape, generator=draws))
-        optimisers.step()
+        optimisers.step(0)
     return model.state_dict()

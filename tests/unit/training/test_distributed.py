@@ -46,11 +46,12 @@ def _one_thread() -> None:
 def make_settings(role: str = "passive", size: int = 2, **changes: object) -> ReplicaSettings:
     values: dict[str, object] = {
         "role": role,
-        "agreement": TrainingAgreement(cut_width=16, classes=3),
+        "agreement": TrainingAgreement(cut_width=16, classes=3).resolved(1000),
         "model": Model(hidden=[24, 16], tower=[8]),
         "optimiser": Optimiser(name="sgd", learning_rate=0.1, momentum=0.5),
         "numeric": 4,
         "cardinalities": CARDINALITIES,
+        "union_size": 1000,
         "size": size,
         "device": "cpu",
         "threads": 1,
@@ -61,7 +62,7 @@ def make_settings(role: str = "passive", size: int = 2, **changes: object) -> Re
 
 def local(settings: ReplicaSettings) -> LocalCompute:
     model = settings.make_model(CPU)
-    return LocalCompute(model, Optimisers(model, settings.optimiser))
+    return LocalCompute(model, Optimisers(model, settings.optimiser, settings.rates))
 
 
 def distributed(settings: ReplicaSettings) -> DistributedCompute:
@@ -103,7 +104,7 @@ def run(compute: Compute, settings: ReplicaSettings, *, masking: bool = False) -
     """Run a few steps with several passes in flight; return all outputs and gradients."""
     draws = Draws(settings)
     seen: list[Tensor] = []
-    for parts in STEPS:
+    for number, parts in enumerate(STEPS):
         compute.zero_grad()
         passes = []
         for rows in parts:
@@ -120,12 +121,12 @@ def run(compute: Compute, settings: ReplicaSettings, *, masking: bool = False) -
                 model_pass.backward(gradients)
             else:
                 seen.append(model_pass.backward_with_input_gradient(gradients))
-        compute.step()
+        compute.step(number)
     return seen
 
 
 SPARSE = Model(hidden=[24, 16], tower=[8], embedding_updates="sparse")
-PLAIN = TrainingAgreement(cut_width=16, classes=2, masking=False)
+PLAIN = TrainingAgreement(cut_width=16, classes=2, masking=False).resolved(1000)
 CASES: dict[str, tuple[ReplicaSettings, bool]] = {
     "passive": (make_settings(), False),
     "passive-sparse": (make_settings(model=SPARSE, optimiser=Optimiser(weight_decay=0.1)), False),
@@ -187,7 +188,7 @@ def test_a_killed_process_is_reported_at_once(operation: str, size: int) -> None
             model_pass.backward(gradients)
         operations: dict[str, Callable[[], object]] = {
             "backward": lambda: model_pass.backward(gradients),
-            "step": compute.step,
+            "step": lambda: compute.step(0),
         }
         os.kill(process, signal.SIGKILL)
         killed = time.monotonic()

@@ -15,6 +15,7 @@ from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.half_state import pack, tensors_of, unpack
 from florist.common.training.models import BottomModel
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 from florist.common.training.run_facts import HalfFacts
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def make_half(
         seed=seed,
     )
     momentum = 0.9 if name == "sgd" else 0.0
-    return model, Optimisers(model, Optimiser(name=name, learning_rate=0.1, momentum=momentum))
+    return model, Optimisers(
+        model, Optimiser(name=name, momentum=momentum), RateSchedule(0.1, 1, "constant")
+    )
 
 
 def train(half: Half, steps: range) -> None:
@@ -45,7 +48,7 @@ def train(half: Half, steps: range) -> None:
         categories = torch.stack([torch.randint(c, (9,), generator=random) for c in (5, 30)], 1)
         optimisers.zero_grad()
         model(torch.rand(9, 2, generator=random), categories).square().mean().backward()
-        optimisers.step()
+        optimisers.step(0)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -227,8 +227,84 @@ def test_one_table_equals_26_separate_ones(*, sparse: bool) -> None:
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_equal_finite_differences() -> None:
-    model = bottom(cardinalities=(3, 2), layers=[6, 4]).double()
+# --- the wide part ---
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("wide", [1, 3])
+def test_the_wide_part_is_the_sum_of_one_weight_per_category(wide: int, *, sparse: bool) -> None:
+    model = bottom(wide=wide, sparse=sparse)
+    numbers, categories = batch(50, 2, CARDINALITIES)
+    output = model(numbers, categories)
+    assert output.shape == (50, 8 + wide)
+    assert not output[:, 8:].any()  # at the start
+    assert model.table is not None
+    with torch.no_grad():
+        model.table.weight.copy_(torch.randn_like(model.table.weight))
+    output = model(numbers, categories)
+    starts = np.cumsum([0, *CARDINALITIES])
+    for row in range(50):
+        entries = [model.table.weight[starts[c] + k] for c, k in enumerate(categories[row])]
+        expected = torch.stack([entry[4:] for entry in entries]).sum(0)
+        torch.testing.assert_close(output[row, 8:], expected)
+    narrow = bottom()
+    assert narrow.table is not None
+    narrow.load_state_dict(
+        {**model.state_dict(), "table.weight": model.table.weight[:, :4].detach()}
+    )
+    torch.testing.assert_close(output[:, :8], narrow(numbers, categories))
+
+
+def test_a_table_without_categories_has_an_empty_wide_part() -> None:
+    output = bottom(cardinalities=(), wide=2)(*batch(5, 2, ()))
+    assert output.shape == (5, 10)
+    assert not output[:, 8:].any()
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("own", [False, True])
+def test_wide_parts_are_added_to_the_logits(outputs: int, *, own: bool) -> None:
+    """So the gradient of the embeddings' last columns is that of the logits."""
+    active = make_active(
+        Model(hidden=[12], tower=[6]),
+        numeric=2 if own else 0,
+        cardinalities=[4] if own else [],
+        cut_width=8,
+        outputs=outputs,
+        wide=True,
+        with_prior=True,
+        device=CPU,
+        seed=1,
+    )
+    features = batch(9, 2, [4]) if own else ()
+    if own:
+        assert active.tower is not None
+        assert active.tower.table is not None
+        with torch.no_grad():
+            active.tower.table.weight[:, 4:] = 1.5
+    embeddings = torch.rand(9, 8 + outputs, requires_grad=True)
+    logits = active(embeddings, *features)
+    alone = embeddings.detach().clone()
+    alone[:, 8:] = 0
+    difference = (logits - active(alone, *features)).reshape(9, outputs)
+    torch.testing.assert_close(difference, embeddings[:, 8:])
+    upstream = torch.randn(logits.shape)
+    logits.backward(upstream)
+    assert embeddings.grad is not None
+    assert torch.equal(embeddings.grad[:, 8:], upstream.reshape(9, outputs))
+    if own:
+        before = active.outputs(embeddings, *features)
+        with torch.no_grad():
+            active.tower.table.weight[:, 4:] = 0  # type: ignore[union-attr]
+            active.prior.tower.table.weight[:, 4:] = 2  # type: ignore[union-attr]
+        after = active.outputs(embeddings, *features)
+        torch.testing.assert_close(before[0] - after[0], torch.full_like(before[0], 1.5))
+        torch.testing.assert_close(after[1] - before[1], torch.full_like(before[1], 2))
+
+
+@pytest.mark.parametrize("wide", [0, 2])
+def test_gradients_equal_finite_differences(wide: int) -> None:
+    model = bottom(cardinalities=(3, 2), layers=[6, 4], wide=wide).double()
     numbers, categories = batch(7, 2, (3, 2))
     names = [name for name, _ in model.named_parameters()]
     values = tuple(value.detach().clone().requires_grad_() for value in model.parameters())

@@ -13,6 +13,7 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.settings.training import Optimiser, OptimiserName
 from florist.common.training.models import ActiveModel, FeatureTower, TopModel
 from florist.common.training.optimisers import Optimisers
+from florist.common.training.rate_schedule import RateSchedule
 from florist.common.training.run_facts import OptimiserFacts
 
 RULES = [
@@ -60,17 +61,21 @@ def batches(count: int, *, below: int = 20, seed: int = 0) -> list[Batch]:
     ]
 
 
-def train(model: ActiveModel, optimisers: Optimisers, data: list[Batch]) -> None:
-    for cut, numbers, categories, labels in data:
+def make_optimisers(model: ActiveModel, settings: Optimiser) -> Optimisers:
+    return Optimisers(model, settings, RateSchedule(settings.learning_rate or 1e-3, 1, "constant"))
+
+
+def train(model: ActiveModel, optimisers: Optimisers, data: list[Batch], first: int = 0) -> None:
+    for step, (cut, numbers, categories, labels) in enumerate(data, start=first):
         optimisers.zero_grad()
         logits = model(cut, numbers, categories)
         torch.nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
-        optimisers.step()
+        optimisers.step(step)
 
 
 def trained(settings: Optimiser, data: list[Batch], *, sparse: bool) -> dict[str, Tensor]:
     model = make_model(sparse=sparse)
-    train(model, Optimisers(model, settings), data)
+    train(model, make_optimisers(model, settings), data)
     return model.state_dict()
 
 
@@ -82,13 +87,13 @@ def table(weights: dict[str, Tensor]) -> Tensor:
 @EVERY_UPDATE
 def test_resuming_from_a_state_is_bit_identical(settings: Optimiser, *, sparse: bool) -> None:
     model = make_model(sparse=sparse)
-    optimisers = Optimisers(model, settings)
+    optimisers = make_optimisers(model, settings)
     train(model, optimisers, batches(5))
     tensors, facts = optimisers.state()
     saved = {name: tensor.clone() for name, tensor in tensors.items()}
     resumed = make_model(sparse=sparse)
     resumed.load_state_dict(model.state_dict())
-    continuing = Optimisers(resumed, settings)
+    continuing = make_optimisers(resumed, settings)
     continuing.load(saved, facts)
     later = batches(5, seed=1)
     train(model, optimisers, later)
@@ -99,6 +104,24 @@ def test_resuming_from_a_state_is_bit_identical(settings: Optimiser, *, sparse: 
     assert saved.keys() == set(optimisers.state()[0])
     for name, value in continuing.state()[0].items():
         assert torch.equal(value, optimisers.state()[0][name]), name
+
+
+@EVERY_RULE
+@EVERY_UPDATE
+def test_the_rate_of_each_step_is_that_of_the_schedule(
+    settings: Optimiser, *, sparse: bool
+) -> None:
+    """Each step equals that of an optimiser with a constant rate and the same state."""
+    rates = RateSchedule(0.05, 8, "warm-up-and-decay")
+    model, oracle = make_model(sparse=sparse), make_model(sparse=sparse)
+    optimisers = Optimisers(model, settings, rates)
+    for step, batch in enumerate(batches(8)):
+        constant = Optimisers(oracle, settings, RateSchedule(rates(step), 1, "constant"))
+        constant.load(*optimisers.state())
+        train(model, optimisers, [batch], step)
+        train(oracle, constant, [batch])
+        for name, value in oracle.state_dict().items():
+            assert torch.equal(value, model.state_dict()[name]), name
 
 
 @EVERY_RULE
@@ -124,7 +147,7 @@ def test_sparse_updates_leave_rows_outside_the_batch_unchanged(settings: Optimis
     """Dense updates also move those rows, by old moments and weight decay."""
     for sparse in (True, False):
         model = make_model(sparse=sparse)
-        optimisers = Optimisers(model, settings)
+        optimisers = make_optimisers(model, settings)
         train(model, optimisers, batches(3))
         before = {name: value.clone() for name, value in optimisers.state()[0].items()}
         weights = table(model.state_dict()).clone()
@@ -142,7 +165,7 @@ def test_sparse_updates_leave_rows_outside_the_batch_unchanged(settings: Optimis
 def test_sparse_adam_equals_that_of_torch() -> None:
     """They differ in epsilon: SparseAdam adds it before the bias correction, Adam and we after."""
     ours, theirs = make_model(sparse=True), make_model(sparse=True)
-    optimisers = Optimisers(ours, Optimiser(learning_rate=0.01))
+    optimisers = make_optimisers(ours, Optimiser(learning_rate=0.01))
     assert theirs.tower is not None
     assert theirs.tower.table is not None
     lazy = theirs.tower.table.weight
@@ -167,27 +190,27 @@ def test_a_sparse_step_sums_the_gradients_of_several_passes() -> None:
     for model, parts in ((one, [slice(16)]), (two, [slice(9), slice(9, 16)])):
         for part in parts:
             model(cut[part], numbers[part], categories[part]).sum().backward()
-        Optimisers(model, settings).step()
+        make_optimisers(model, settings).step(0)
     torch.testing.assert_close(table(one.state_dict()), table(two.state_dict()))
 
 
 def test_a_step_without_gradients_changes_nothing() -> None:
     model = make_model(sparse=True)
-    optimisers = Optimisers(model, Optimiser())
+    optimisers = make_optimisers(model, Optimiser())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    optimisers.step()
+    optimisers.step(0)
     train(model, optimisers, batches(1))
     optimisers.zero_grad()
     assert all(value.grad is None for value in model.parameters())
     after = {name: value.clone() for name, value in model.state_dict().items()}
-    optimisers.step()
+    optimisers.step(0)
     assert all(torch.equal(value, after[name]) for name, value in model.state_dict().items())
     assert not torch.equal(table(before), table(after))
 
 
 def test_state_is_named_after_parameters() -> None:
     model = make_model(sparse=True)
-    optimisers = Optimisers(model, Optimiser())
+    optimisers = make_optimisers(model, Optimiser())
     assert optimisers.state()[0] == {}
     train(model, optimisers, batches(1))
     tensors, facts = optimisers.state()
@@ -199,7 +222,7 @@ def test_state_is_named_after_parameters() -> None:
 
 def test_a_state_before_the_first_step_can_be_loaded() -> None:
     model = make_model(sparse=True)
-    optimisers = Optimisers(model, Optimiser())
+    optimisers = make_optimisers(model, Optimiser())
     tensors, facts = optimisers.state()
     train(model, optimisers, batches(2))
     optimisers.load(tensors, facts)
@@ -220,10 +243,10 @@ def test_a_state_of_a_different_model_or_optimiser_is_refused(
     there: Optimiser, shape: dict[str, Any]
 ) -> None:
     other = make_model(**shape)
-    optimisers = Optimisers(other, there)
+    optimisers = make_optimisers(other, there)
     train(other, optimisers, batches(1))
     model = make_model(sparse=True)
-    here = Optimisers(model, Optimiser())
+    here = make_optimisers(model, Optimiser())
     train(model, here, batches(1))
     kept = {name: value.clone() for name, value in here.state()[0].items()}
     with pytest.raises(ConfigurationError, match=r"the checkpoint is of a different .* start over"):

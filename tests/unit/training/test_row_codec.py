@@ -140,9 +140,14 @@ def test_values_that_diverged_are_not_sent(wire_type: WireType, value: float) ->
     ("wire_type", "cut_width"), [("float32", 1), ("float32", 128), ("float16", 1000)]
 )
 def test_the_largest_block_allowed_fits_into_a_message(wire_type: WireType, cut_width: int) -> None:
-    row_bytes = RowCodec(wire_type, cut_width).row_bytes
+    values: dict[str, object] = {
+        "cut_width": cut_width,
+        "wire_type": wire_type,
+        "batch_size": 10_000_000,
+        "stand_ins": "plain",
+    }
+    row_bytes = RowCodec(wire_type, cut_width + 1).row_bytes  # with the wide part
     largest = (MAX_MESSAGE_BYTES - 64) // row_bytes
-    values = {"cut_width": cut_width, "wire_type": wire_type, "batch_size": 10_000_000}
     check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest}))
     with pytest.raises(ConfigurationError, match=f"micro_batch: at most {largest} rows"):
         check_block_size(TrainingAgreement.model_validate(values | {"micro_batch": largest + 1}))
@@ -154,6 +159,19 @@ def test_the_largest_block_allowed_fits_into_a_message(wire_type: WireType, cut_
         messages.EvaluationEmbeddingBlock(2**64 - 1, values_of_block),
     ):
         assert len(encode(message)) <= MAX_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize(("classes", "cut_width"), [(2, 128), (2, 1), (7, 16)])
+def test_all_offers_of_a_part_fit_into_a_message(classes: int, cut_width: int) -> None:
+    values: dict[str, object] = {"cut_width": cut_width, "classes": classes}
+    agreement = TrainingAgreement.model_validate(values)
+    row_bytes = RowCodec("float32", agreement.wire_width).row_bytes
+    largest = (MAX_MESSAGE_BYTES - 64) // row_bytes // classes
+    check_block_size(agreement.model_copy(update={"micro_batch": largest}))
+    with pytest.raises(ConfigurationError, match=f"micro_batch: at most {largest} rows"):
+        check_block_size(agreement.model_copy(update={"micro_batch": largest + 1}))
+    block = messages.OfferBlock(2**64 - 1, 2**32 - 1, bytes(classes * largest * row_bytes))
+    assert len(encode(block)) <= MAX_MESSAGE_BYTES
 
 
 def test_only_blocks_of_a_test_table_may_be_larger_than_a_batch() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 RUN, KEY = bytes(range(32)), bytes(32)
 EMBEDDINGS, GRADIENTS, TEST, *_ = BlockKind
+TRANSFERS = BlockKind.TRANSFERS, BlockKind.CHOICES, BlockKind.OFFERS
 
 
 @pytest.fixture
@@ -191,6 +194,106 @@ def test_a_run_starts_over_a_few_times_if_the_peer_has_sent_nothing(path: Path) 
 def test_a_run_in_which_nothing_was_sent_starts_over_at_will(path: Path) -> None:
     for _ in range(2 * MAX_STARTS):
         started(path)
+
+
+def test_base_transfers_do_not_count_as_an_answer(path: Path) -> None:
+    """They come before the first checkpoint, and are made again with new secrets."""
+    for _ in range(2 * MAX_STARTS):
+        journal = TrainingJournal(path)
+        journal.start(RUN, KEY)
+        journal.received(BlockKind.BASE_TRANSFERS, 0, 0, os.urandom(8))
+        journal.sent(BlockKind.BASE_TRANSFERS, 0, 0, os.urandom(8))
+        journal.close()
+
+
+@pytest.mark.parametrize("kind", TRANSFERS)
+def test_all_later_transfers_count_as_an_answer(kind: BlockKind, path: Path) -> None:
+    journal = TrainingJournal(path)
+    journal.start(RUN, KEY)
+    journal.received(kind, 0, 0, b"from the peer")
+    journal.close()
+    with pytest.raises(CannotStartOver, match="--force"):
+        TrainingJournal(path).start(RUN, KEY)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (BlockKind.BASE_TRANSFERS, "the start of the run: the peer sent other base transfers"),
+        (BlockKind.TRANSFERS, "block 3 of the transfers: the peer sent other transfers"),
+        (BlockKind.CHOICES, "step 3, row 0: the peer sent other choices"),
+        (BlockKind.OFFERS, "step 3, row 0: the peer sent other embeddings"),
+    ],
+)
+def test_messages_name_the_transfers(kind: BlockKind, message: str, path: Path) -> None:
+    journal = TrainingJournal(path)
+    journal.start(RUN, KEY)
+    journal.received(kind, 3, 0, b"first")
+    journal.close()
+    journal = resumed(path)
+    journal.received(kind, 3, 0, b"first")
+    with pytest.raises(DifferentBlock) as caught:
+        journal.received(kind, 3, 0, b"other")
+    assert str(caught.value).startswith(message)
+    journal.sent(kind, 3, 0, b"ours")
+    journal.close()
+    with pytest.raises(NotReproducible):
+        resumed(path).sent(kind, 3, 0, b"theirs")
+
+
+def test_two_threads_record_at_once(path: Path) -> None:
+    """The next batch is prepared in a thread of its own, which makes the transfers."""
+    journal = TrainingJournal(path)
+    journal.start(RUN, KEY)
+    together, blocks = Barrier(2), 400
+
+    def record(kind: BlockKind) -> None:
+        together.wait()
+        for step in range(blocks):
+            journal.received(kind, step, 0, b"%d" % step)
+            journal.begin_sync()
+            if step % 7 == 0:
+                journal.settle_received()
+            journal.sent(kind, step, 0, b"%d" % -step)
+
+    with ThreadPoolExecutor(2) as threads:
+        for end in [threads.submit(record, kind) for kind in (EMBEDDINGS, BlockKind.CHOICES)]:
+            end.result(timeout=60)
+    journal.settle()
+    confirmed = journal.confirmed
+    assert confirmed == 1 + 4 * blocks
+    journal.close()
+    again = TrainingJournal(path)
+    again.resume(RUN, KEY, 0, limit=64, confirmed=confirmed)
+    for kind in (EMBEDDINGS, BlockKind.CHOICES):
+        for step in range(blocks):
+            again.received(kind, step, 0, b"%d" % step)
+            with pytest.raises(DifferentBlock):
+                again.received(kind, step, 0, b"other")
+            with pytest.raises(NotReproducible):
+                again.sent(kind, step, 0, b"other")
+
+
+def test_a_thread_that_records_while_the_journal_is_closed_does_no_harm(path: Path) -> None:
+    """The thread that prepares the next batch may still run when a run is interrupted."""
+    for _ in range(20):
+        journal = TrainingJournal(path)
+        journal.start(RUN, KEY)
+        together = Barrier(2)
+
+        def record(journal: TrainingJournal = journal, together: Barrier = together) -> None:
+            together.wait()
+            for step in range(50):
+                journal.sent(BlockKind.CHOICES, step, 0, b"choices")
+
+        with ThreadPoolExecutor(1) as threads:
+            end = threads.submit(record)
+            together.wait()
+            journal.close()
+            end.result(timeout=60)
+        again = resumed(path)
+        again.sent(BlockKind.CHOICES, 0, 0, b"choices")
+        again.delete()
 
 
 def test_only_the_owner_can_access_it(path: Path) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         | messages.GradientBlock
         | messages.TestEmbeddingBlock
         | messages.EvaluationEmbeddingBlock
+        | messages.TransferBlock
+        | messages.ChoiceBlock
+        | messages.OfferBlock
     )
 
 #: The fields of each message that an envelope can contain, from the .proto files.
@@ -94,7 +97,7 @@ CONTENTS = st.lists(
 ).map(b"".join)
 
 
-@given(st.sampled_from([11, 22, 23, 25, 33]), CONTENTS)
+@given(st.sampled_from([11, 22, 23, 25, 26, 27, 28, 29, 33, 34]), CONTENTS)
 def test_decoding_equals_the_generated_code(entry: int, content: bytes) -> None:
     def found(decode: Callable[[bytes], Message]) -> Message | str:
         try:
@@ -112,6 +115,9 @@ def test_decoding_equals_the_generated_code(entry: int, content: bytes) -> None:
         messages.GradientBlock(1, 2, bytes(range(100))),
         messages.TestEmbeddingBlock(1, 2, bytes(range(100))),
         messages.EvaluationEmbeddingBlock(2, bytes(range(100))),
+        messages.TransferBlock(2, bytes(range(100))),
+        messages.ChoiceBlock(2, bytes(range(100))),
+        messages.OfferBlock(1, 2, bytes(range(100))),
     ],
     ids=lambda block: type(block).__name__,
 )
