@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florist.api.config import as_config
+from florist.common.audit.measured_figures import own_features_notice
 from florist.common.cluster.choose_runner import make_union_runner
 from florist.common.core.errors import ConfigurationError, FloristError
 from florist.common.core.release import RELEASE
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from florist.api.config import AnyPath
+    from florist.common.data.scan_table import TableScan
     from florist.common.session.alignment_result import TableName
     from florist.common.settings.data import Table
 
@@ -122,6 +124,7 @@ class PartyChecks:
         checks: dict[str, Callable[[], str]] = {
             "IDs": self._ids,
             "columns": self._columns,
+            "training": self._training,
             "engine": self._engine,
             "alignment": self._alignment,
             "run directory": self._run_directory,
@@ -166,23 +169,47 @@ class PartyChecks:
         )
         return f"{'; '.join(counts)}; unique and non-empty"
 
-    def _columns(self) -> str:
-        """Scan what training would read: features, and labels if there is a label column."""
+    @cached_property
+    def _scan(self) -> TableScan:
         config = self._config
         table = config.data.train
-        scan = scan_table(
+        return scan_table(
             table,
             config.agreement.id_normalisation,
             config.data.preprocessing,
             FeatureStore(0, FolderStorage(config.run_directory)),
             with_labels=table.label is not None,
         )
-        numeric, categorical = scan.preprocessing.sizes
+
+    def _columns(self) -> str:
+        """Scan what training would read: features, and labels if there is a label column."""
+        config, scan = self._config, self._scan
+        table = config.data.train
+        features = scan.preprocessing.features
+        numeric, categorical = len(features.numeric), len(features.categorical)
         found = f"{numeric} numeric, {categorical} categorical"
         if scan.labels is None:
             return f"{found}, no label"
         labels = scan.labels.labels(config.agreement.training.classes)
         return f"{found}, label {table.label} with {len(labels.names)} classes"
+
+    def _training(self) -> str:
+        """Show what `auto` stands for, and what features of an active party could reveal."""
+        config = self._config
+        people = self._scan.rows
+        union = people + people // 2
+        agreed = config.agreement.training.resolved(union)
+        text = (
+            f"if the union has {union:,} people, {agreed.steps(union):,} steps of "
+            f"{agreed.known_batch_size:,} with a learning rate of up to "
+            f"{agreed.known_learning_rate:g}; {agreed.stand_ins} stand-ins, "
+            f"{agreed.wire_width} number(s) per person"
+        )
+        features = self._scan.preprocessing.features
+        columns = len(features.numeric) + len(features.categorical)
+        if config.data.train.label is None or not columns:
+            return text
+        return f"{text}; {own_features_notice(columns)}"
 
     def _engine(self) -> str:
         config = self._config

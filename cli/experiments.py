@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,6 +111,13 @@ def choice_of_default(
         Path | None,
         typer.Option(help="Criteo's training file, or a sample of its rows; default: generated."),
     ] = None,
+    real: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with public data of two organisations: sba_loans, default_credit, "
+            "diabetes130 and bank_marketing, each in a sub-folder; default: without them."
+        ),
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder for the tables and all results.")] = Path(
         "default-experiments"
     ),
@@ -122,9 +130,50 @@ def choice_of_default(
     from florist.experiments.default_study import study_defaults  # noqa: PLC0415 - loads torch
 
     progress = set_up_output(LogFormat.auto, verbose=False)
-    text, failures = study_defaults(data, output, jobs or len(os.sched_getaffinity(0)), progress)
+    cores = len(os.sched_getaffinity(0))
+    text, failures = study_defaults(data, real, output, jobs or cores, progress)
     typer.echo(text)
     _exit_with(failures)
+
+
+@app.command("sizes")
+def sizes_of_unions(
+    epsilon: Annotated[float, typer.Option(min=0.001, help="ε of each union.")] = 1.0,
+    delta: Annotated[float, typer.Option(min=0.0, max=1.0, help="δ of each union.")] = 1e-9,
+    unions: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Number of unions with the same peer; repeatable."),
+    ] = None,
+    targets: Annotated[
+        int, typer.Option(min=1, help="People whom the attacker tries in the same unions.")
+    ] = 8,
+) -> None:
+    """Measure whether repeated unions reveal by their sizes whom the peer has.
+
+    The attacker chooses the people that take part in each union. Counts are exact or private; the
+    last column is what (nε, nδ)-privacy allows any attack to achieve.
+    """
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - keeps --help fast
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from florist.common.core.errors import ConfigurationError  # noqa: PLC0415
+    from florist.experiments.repeated_unions import (  # noqa: PLC0415
+        HEADS,
+        SizesPlan,
+        as_rows,
+        measure_sizes,
+    )
+
+    if not 0 < delta < 1:
+        raise ConfigurationError("--delta: must be above 0 and below 1")
+    plan = SizesPlan(epsilon, delta, targets=targets)
+    if unions:
+        plan = replace(plan, unions=tuple(sorted(set(unions))))
+    table = Table(*HEADS, box=SIMPLE_HEAD, title="Folded AUC / TPR at 1% false positives")
+    for row in as_rows(measure_sizes(plan)):
+        table.add_row(*row)
+    Console().print(table)
 
 
 def _exit_with(failures: Iterable[Failure]) -> None:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from florist.api.simulation import load_grid
 from florist.experiments.grid import run_trials
-from florist.experiments.grid_summary import leak_table, utility_table
+from florist.experiments.grid_summary import leak_table, skipped_attacks, utility_table
 from florist.experiments.trial_results import write_tidy
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def run_grid(
         wide = console if console.is_terminal else Console(file=console.file, width=WIDTH)
         wide.print(utility_table(results, grid.choose_by))
         wide.print(leak_table(results))
+        for line in skipped_attacks(results):
+            console.print(f"not run: {line}", markup=False)
         console.print(f"All results: {folder / 'results.parquet'}")
     for failure in failures:
         console.print(f"✗ {failure}", style="red", markup=False)

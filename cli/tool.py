@@ -141,6 +141,33 @@ def _print_check(check: Check) -> None:
 
 
 @app.command()
+def rehearse(
+    config: Annotated[Path, typer.Option(help="The active party's configuration file.")],
+    peer_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column that plays one of the peer's; repeat. Default: every second."),
+    ] = None,
+    lacked: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Fraction of people that each party lacks.")
+    ] = 0.5,
+    rows: Annotated[
+        int, typer.Option(min=100, help="Number of rows to sample, to save time.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 0,
+) -> None:
+    """Simulate a run on your own table, and measure what your own features would reveal.
+
+    Nothing is sent. Exit code 6 if a figure exceeds audit.stop_above or audit.stop_tpr_above.
+    """
+    from florist.cli.rehearsal import run_rehearsal  # noqa: PLC0415
+    from florist.common.settings.loader import load_config  # noqa: PLC0415
+    from florist.experiments.rehearsal import RehearsalPlan  # noqa: PLC0415
+
+    plan = RehearsalPlan(tuple(peer_column or ()), lacked, rows, seed)
+    run_rehearsal(load_config(config), plan, out)
+
+
+@app.command()
 def health(
     config: Annotated[Path, typer.Option(help="The configuration file of a running party.")],
     ready: Annotated[

@@ -1,7 +1,8 @@
 """The study behind the default settings: utility against the strongest attack.
 
 Batch size, learning rate and, unless they are part of its name, epochs of each contender are chosen
-on validation people with one seed. Then all seeds are measured on test people and attacked.
+on validation people with one seed; the default has those that it is shipped with. Then all seeds
+are measured on test people and attacked.
 """
 
 from __future__ import annotations
@@ -15,19 +16,28 @@ from matplotlib.figure import Figure
 from florist.common.settings.data import Table
 from florist.experiments.grid import run_trials
 from florist.experiments.methods import METHODS, Method
-from florist.experiments.people import Generated, PeopleSettings
+from florist.experiments.people import Generated, PeopleSettings, RealDataFolder
 from florist.experiments.trial import Trial, TrialAudit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
+    from florist.common.settings.agreement import BatchSize, LearningRate
     from florist.experiments.grid import Failure
     from florist.experiments.trial import Measurement, TrialResult
 
 RATIOS = (0.5, 0.2, 0.8)
+
+#: The public data sets of the study, and the number of rows that are sampled; None: all.
+REAL_SETS: dict[str, int | None] = {
+    "sba_loans": 60_000,
+    "default_credit": None,
+    "diabetes130": None,
+    "bank_marketing": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +48,26 @@ class StudyPlan:
         ratios: fractions of people that each party lacks.
         seeds: the first one is used to choose hyper-parameters.
         max_epochs: hyper-parameters are tried with up to this number of epochs.
-        steps: pairs of batch size and learning rate to choose from.
+        steps: pairs of batch size and learning rate to choose from, for contenders that do not
+            fix them.
     """
 
     ratios: tuple[float, ...] = RATIOS
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     max_epochs: int = 3
-    steps: tuple[tuple[int, float], ...] = ((256, 1e-3), (256, 2e-3), (1024, 1e-3), (1024, 2e-3))
+    steps: tuple[tuple[BatchSize, LearningRate], ...] = (
+        ("auto", "auto"),
+        (128, 2e-3),
+        (256, 1e-3),
+        (256, 4e-3),
+        (1024, 2e-3),
+    )
+
+
+#: For data of two organisations: fewer seeds, and the hyper-parameters of the default.
+TWO_SIDED_PLAN = StudyPlan(
+    ratios=RATIOS[:1], seeds=(0, 1, 2), max_epochs=1, steps=(("auto", "auto"),)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +80,8 @@ class Contender:
     ratios: tuple[float, ...] = RATIOS
     #: Use the hyper-parameters of this contender, except `epochs`: the two differ in one thing.
     like: str | None = None
+    #: Whether batch size and learning rate are `auto`, as shipped, instead of chosen in validation.
+    is_untuned: bool = False
 
     @property
     def name(self) -> str:
@@ -65,42 +90,52 @@ class Contender:
 
 _DEFAULT = METHODS["default"]
 _ONCE = (RATIOS[0],)
+_AS_SHIPPED: tuple[tuple[BatchSize, LearningRate], ...] = (("auto", "auto"),)
 
 #: Variants of the default, by what they change.
 _CHANGES: dict[str, dict[str, object]] = {
+    "plain stand-ins": {"stand_ins": "plain"},
+    "full cut": {"cut_width": 128, "embedding_noise": 0.3},
+    "full cut, plain stand-ins": {
+        "cut_width": 128,
+        "embedding_noise": 0.3,
+        "stand_ins": "plain",
+    },
     "no noise": {"embedding_noise": 0.0},
-    "noise 0.1": {"embedding_noise": 0.1},
-    "noise 0.5": {"embedding_noise": 0.5},
+    "noise 0.3": {"embedding_noise": 0.3},
+}
+#: Variants that differ only if the active party has features.
+_OWN_FEATURES: dict[str, dict[str, object]] = {
     "noise 1": {"embedding_noise": 1.0},
-    "no masking": {"masking": False},
-    "no averaging": {"averaging": False},
+    "joint gradients": {"gradients": "joint"},
+    "cut 1": {"cut_width": 1, "embedding_noise": 0.3},
+    "cut 2": {"cut_width": 2, "embedding_noise": 0.3},
+    "cut 4": {"cut_width": 4, "embedding_noise": 0.3},
+    "cut 8": {"cut_width": 8, "embedding_noise": 0.3},
+    "cut 16": {"cut_width": 16, "embedding_noise": 0.3},
 }
 
+
+def _variants(changes: dict[str, dict[str, object]]) -> list[Contender]:
+    return [
+        Contender(_DEFAULT.but(name, **changed), ratios=_ONCE, like="default")
+        for name, changed in changes.items()
+    ]
+
+
 CONTENDERS = (
-    Contender(METHODS["baseline-full"]),
-    Contender(METHODS["baseline-partial"]),
+    Contender(METHODS["baseline-full-default"], ratios=_ONCE),
+    Contender(METHODS["baseline-partial-default"]),
     Contender(METHODS["florist-paper"]),
-    Contender(_DEFAULT, epochs=1),
-    Contender(_DEFAULT.but("default, 3 passes"), epochs=3, like="default"),
-    Contender(_DEFAULT.but("re-drawn, 3 passes", sticky=False), epochs=3, like="default"),
-    Contender(
-        _DEFAULT.but("label-random-pos", labels={"strategy": "label-random-pos"}), like="default"
-    ),
-    *(
-        Contender(_DEFAULT.but(name, **changes), ratios=_ONCE, like="default")
-        for name, changes in _CHANGES.items()
-    ),
-    *(
-        Contender(METHODS[name], like="florist-paper")
-        for name in (
-            "label-minority-tr",
-            "label-random-pos-tr",
-            "label-random-pred-tr",
-            "label-neighbors-tr",
-            "fea-gaussian-tr",
-            "fea-random-tr",
-        )
-    ),
+    Contender(_DEFAULT, epochs=1, is_untuned=True),
+    *_variants(_CHANGES),
+)
+#: For data of two organisations that both have features.
+TWO_SIDED_CONTENDERS = (
+    Contender(METHODS["baseline-partial-default"], ratios=_ONCE),
+    Contender(_DEFAULT, epochs=1, ratios=_ONCE, is_untuned=True),
+    *_variants({name: _CHANGES[name] for name in ("full cut", "full cut, plain stand-ins")}),
+    *_variants(_OWN_FEATURES),
 )
 
 
@@ -108,8 +143,8 @@ CONTENDERS = (
 class HyperParameters:
     """The hyper-parameters chosen for a contender at a ratio."""
 
-    batch_size: int
-    learning_rate: float
+    batch_size: BatchSize
+    learning_rate: LearningRate
     epochs: int
 
 
@@ -126,6 +161,10 @@ class Row:
     #: By attacker: the attack with the highest mean folded AUC, that AUC, and the highest mean TPR
     #: at 1% false positives of any attack.
     leaks: dict[RoleName, tuple[str, float, float]]
+    #: By attacker: the highest folded AUC of any attack, seed and stratum, with where it is.
+    worst: dict[RoleName, Measurement]
+    #: By attacker and attack: the mean folded AUC and the mean TPR at 1% false positives.
+    attacks: dict[tuple[RoleName, str], tuple[float, float]]
 
     @property
     def strongest(self) -> float | None:
@@ -184,7 +223,7 @@ class DefaultStudy:
             for contender in contenders
             if contender.like is None
             for ratio in contender.ratios
-            for step in plan.steps
+            for step in (_AS_SHIPPED if contender.is_untuned else plan.steps)
         ]
         results = self._run(tried, None)
         fixed = {contender.name: contender.epochs for contender in contenders}
@@ -210,12 +249,13 @@ class DefaultStudy:
 
 
 def study_defaults(
-    criteo: Path | None, output: Path, jobs: int, progress: Progress
+    criteo: Path | None, real: Path | None, output: Path, jobs: int, progress: Progress
 ) -> tuple[str, list[Failure]]:
     """Run the whole study and write its tables and plots to a folder.
 
     Args:
         criteo: Criteo's training file or a sample of its rows; None generates data.
+        real: a folder with public data sets of two organisations (`real_data.py`); None for none.
         output: the folder; trials in it are not run again.
         jobs: number of processes.
         progress: counts trials.
@@ -228,13 +268,25 @@ def study_defaults(
         if criteo is None
         else PeopleSettings(table=Table.model_validate({"path": criteo, "format": "criteo"}))
     )
-    study = DefaultStudy(data, output / "trials", jobs, progress)
-    rows = study.rows(TrialAudit(samples=100))
-    text = as_markdown(rows)
-    (output / "front.md").write_text(text, encoding="utf-8")
-    for ratio in RATIOS:
-        draw(rows, ratio, output / f"front-{ratio:g}.png")
-    return text, study.failures
+    parts: list[tuple[str, PeopleSettings, Sequence[Contender], StudyPlan]] = [
+        ("clicks", data, CONTENDERS, StudyPlan())
+    ]
+    if real is not None:
+        for name, rows in REAL_SETS.items():
+            source = RealDataFolder(name=name, folder=real)
+            settings = PeopleSettings(real=source, rows=rows)
+            parts.append((name, settings, TWO_SIDED_CONTENDERS, TWO_SIDED_PLAN))
+    texts, failures = [], []
+    for name, settings, contenders, plan in parts:
+        study = DefaultStudy(settings, output / name / "trials", jobs, progress, plan)
+        found = study.rows(TrialAudit(samples=100), contenders)
+        text = f"## {name}\n\n{as_markdown(found)}\n{attacks_as_markdown(found)}"
+        (output / name / "front.md").write_text(text, encoding="utf-8")
+        for ratio in plan.ratios:
+            draw(found, ratio, output / name / f"front-{ratio:g}.png")
+        texts.append(text)
+        failures += study.failures
+    return "\n".join(texts), failures
 
 
 def _trial(
@@ -262,6 +314,12 @@ def _row(name: str, ratio: float, seeds: list[TrialResult]) -> Row:
         stdev(aucs) if len(aucs) > 1 else 0.0,
         fmean(seed.last("ace") for seed in seeds),
         {side: found for side in _SIDES if (found := _strongest(seeds, side)) is not None},
+        {side: worst for side in _SIDES if (worst := _worst(seeds, side)) is not None},
+        {
+            (side, attack): (auc, tpr)
+            for side in _SIDES
+            for attack, auc, tpr in _all_attacks(seeds, side)
+        },
     )
 
 
@@ -280,12 +338,30 @@ def _strongest(seeds: list[TrialResult], side: RoleName) -> tuple[str, float, fl
     return name, auc, max(means["tpr_0.01"].values())
 
 
+def _worst(seeds: list[TrialResult], side: RoleName) -> Measurement | None:
+    """Return the stratum with the highest lower end of its interval, over all seeds."""
+    found = [figure for seed in seeds if (figure := seed.worst_stratum(side)) is not None]
+    return max(found, key=lambda figure: (figure.low or 0, figure.value), default=None)
+
+
+def _all_attacks(seeds: list[TrialResult], side: RoleName) -> Iterator[tuple[str, float, float]]:
+    aucs, rates = (
+        _means(found for seed in seeds for found in seed.values(metric, side=side))
+        for metric in ("attack_folded_auc", "tpr_0.01")
+    )
+    for attack, auc in aucs.items():
+        yield attack, auc, rates[attack]
+
+
 def _means(measured: Iterable[Measurement]) -> dict[str, float]:
     """Return the mean over seeds of each attack."""
     values: dict[str, list[float]] = {}
     for each in measured:
         values.setdefault(each.attack or "", []).append(each.value)
     return {attack: fmean(found) for attack, found in values.items()}
+
+
+_LEAK_TITLES = " | ".join(f"by {side}: AUC / TPR | worst stratum" for side in _SIDES)
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
@@ -295,24 +371,50 @@ def as_markdown(rows: Sequence[Row]) -> str:
         lines += [
             f"**α = β = {ratio:g}**",
             "",
-            "| | epochs, batch, rate | test AUC | ACE | by passive: AUC, TPR | by active |",
-            "|---|---|---|---|---|---|",
+            f"| | epochs, batch, rate | test AUC | ACE | {_LEAK_TITLES} |",
+            "|---|---|---|---|---|---|---|---|",
         ]
         for row in (row for row in rows if row.ratio == ratio):
             setting = row.setting
-            leaks = [
-                f"{row.leaks[side][0]} {row.leaks[side][1]:.3f}, {row.leaks[side][2]:.1%}"
-                if side in row.leaks
-                else ""
-                for side in _SIDES
-            ]
+            cells = [cell for side in _SIDES for cell in _leak_cells(row, side)]
             lines.append(
                 f"| {row.name} | {setting.epochs}, {setting.batch_size}, "
-                f"{setting.learning_rate:g} | {row.auc:.4f} ± {row.auc_deviation:.4f} "
-                f"| {row.ace:.4f} | {leaks[0]} | {leaks[1]} |"
+                f"{setting.learning_rate} | {row.auc:.4f} ± {row.auc_deviation:.4f} "
+                f"| {row.ace:.4f} | {' | '.join(cells)} |"
             )
         lines.append("")
     return "\n".join(lines)
+
+
+def _leak_cells(row: Row, side: RoleName) -> tuple[str, str]:
+    """Return the strongest attack on average, and the worst stratum of any."""
+    if side not in row.leaks:
+        return "", ""
+    attack, auc, rate = row.leaks[side]
+    worst = row.worst.get(side)
+    where = (
+        f"`{worst.attack}` {worst.value:.3f} ({worst.low:.3f}\N{EN DASH}{worst.high:.3f}), "
+        f"{worst.stratum}"
+        if worst is not None and worst.low is not None and worst.high is not None
+        else ""
+    )
+    return f"`{attack}` {auc:.3f} / {rate:.1%}", where
+
+
+def attacks_as_markdown(rows: Sequence[Row]) -> str:
+    """Return a table of all attacks at the first ratio: means over seeds of AUC and TPR."""
+    shown = [row for row in rows if row.ratio == rows[0].ratio and row.attacks]
+    lines = [
+        "| attack | by | " + " | ".join(row.name for row in shown) + " |",
+        "|---" * (2 + len(shown)) + "|",
+    ]
+    for side, attack in dict.fromkeys(key for row in shown for key in row.attacks):
+        cells = [
+            f"{found[0]:.3f} / {found[1]:.1%}" if (found := row.attacks.get((side, attack))) else ""
+            for row in shown
+        ]
+        lines.append(f"| `{attack}` | {side} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
 
 
 def draw(rows: Sequence[Row], ratio: float, path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.party_config import PartyConfig
     from florist.experiments.click_data import ClickData, ClickSplit
+    from florist.experiments.methods import Method
     from florist.experiments.sample_data import ClickSample
 
 
@@ -38,10 +39,12 @@ def compare(directory: Path, sample: ClickSample, finished: RunDirectory) -> lis
     data, who = sample.data()
     everyone = who_holds_all(data, who)
     union = Holdings(who.active, who.passive)
-    paper = METHODS["florist-paper"].agreement
+    paper, same = METHODS["florist-paper"], METHODS["default"]
     rows = [
-        _simulated("baseline-full: both parties have everybody", data, who, everyone, config, {}),
-        _simulated("baseline-partial: the intersection only", data, who, union.shared, config, {}),
+        _simulated("baseline-full: both parties have everybody", data, who, everyone, config, same),
+        _simulated(
+            "baseline-partial: the intersection only", data, who, union.shared, config, same
+        ),
         _simulated("FLORIST as in the paper", data, who, union, config, paper),
     ]
     history = History.from_json(finished.load_history())
@@ -61,12 +64,15 @@ def _simulated(
     who: ClickSplit,
     holdings: Holdings,
     config: PartyConfig,
-    changes: dict[str, object],
+    method: Method,
 ) -> Comparison:
-    fitted = fit_preprocessing(data.raw(holdings.passive), config.data.preprocessing)
+    preprocessing = config.data.preprocessing
+    if method.bins is not None:
+        preprocessing = preprocessing.model_copy(update={"bins": method.bins})
+    fitted = fit_preprocessing(data.raw(holdings.passive), preprocessing)
     agreement = config.agreement.training
     settings = SimulationSettings(
-        type(agreement).model_validate(agreement.model_dump() | changes),
+        type(agreement).model_validate(agreement.model_dump() | method.agreement),
         config.model,
         config.optimiser,
     )

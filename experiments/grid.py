@@ -20,11 +20,13 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic import field_validator as check_field
 
 from florist.common.core.errors import ConfigurationError, FloristError
+from florist.common.settings.agreement import BatchSize, LearningRate
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.section import Section
 from florist.common.settings.training import Model
 from florist.experiments.methods import METHODS, Method
-from florist.experiments.people import PeopleSettings, load_people
+from florist.experiments.people import PeopleSettings
+from florist.experiments.people_sources import load_any_people
 from florist.experiments.trial import Trial, TrialAudit, TrialResult, run_trial, trial_digest
 from florist.experiments.trial_results import ResultStore
 
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("florist.simulate")
 
 Numbers = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
-Rates = Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
+BatchSizes = Annotated[list[BatchSize], Field(min_length=1)]
+Rates = Annotated[list[LearningRate], Field(min_length=1)]
 
 
 class MethodSettings(Section):
@@ -53,7 +56,7 @@ class MethodSettings(Section):
         default={}, description="Keys of agreement.training to change."
     )
     epochs: Numbers | None = Field(default=None, description="Overrides the grid's value.")
-    batch_size: Numbers | None = Field(default=None, description="Overrides the grid's value.")
+    batch_size: BatchSizes | None = Field(default=None, description="Overrides the grid's value.")
     learning_rate: Rates | None = Field(default=None, description="Overrides the grid's value.")
 
     @model_validator(mode="before")
@@ -112,11 +115,24 @@ class GridSettings(Section):
         default=[0], description="Each seed repeats all trials with other random choices."
     )
     epochs: Numbers = Field(default=[1], description="Numbers of passes over the union.")
-    batch_size: Numbers = Field(default=[1024], description="Numbers of UIDs per step.")
-    learning_rate: Rates = Field(default=[1e-3], description="Learning rates of both parties.")
+    batch_size: BatchSizes = Field(
+        default=["auto"], description="Numbers of UIDs per step; auto: by the size of the union."
+    )
+    learning_rate: Rates = Field(
+        default=["auto"],
+        description="Highest learning rates of both parties; auto: by the number of steps.",
+    )
     lacked_by_both: Literal["absent", "dummies"] = Field(
         default="absent",
         description="People whom both lack: absent, as in a union, or dummies, as in the paper.",
+    )
+    active_dummies: int = Field(
+        default=0,
+        ge=0,
+        description="Further dummies of the active party, which it uses as known stand-ins.",
+    )
+    passive_dummies: int = Field(
+        default=0, ge=0, description="Dummies of the passive party, likewise."
     )
     preprocessing: PreprocessingSettings = Field(
         default=PreprocessingSettings(min_count=10, scaling="log"),
@@ -152,8 +168,11 @@ class GridSettings(Section):
                 batch_size=batch_size,
                 learning_rate=learning_rate,
                 lacked_by_both=self.lacked_by_both,
+                active_dummies=self.active_dummies,
+                passive_dummies=self.passive_dummies,
                 min_count=self.preprocessing.min_count,
                 scaling=self.preprocessing.scaling,
+                bins=self.preprocessing.bins,
                 model=self.model,
             )
             for seed, settings in product(self.seeds, self.methods)
@@ -193,7 +212,7 @@ def described(trial: Trial) -> str:
     """Describe a trial in one line."""
     return (
         f"{trial.method.name}, alpha {trial.alpha:g}, beta {trial.beta:g}, {trial.epochs} epochs, "
-        f"batch {trial.batch_size}, rate {trial.learning_rate:g}, seed {trial.seed}"
+        f"batch {trial.batch_size}, rate {trial.learning_rate}, seed {trial.seed}"
     )
 
 
@@ -234,7 +253,9 @@ def run_trials(
     log.info("%d trials, %d of them finished already", len(trials), len(trials) - len(todo))
     failures: list[Failure] = []
     if todo:
-        people = load_people(data)  # also with several processes, so that unusable data fail here
+        people = load_any_people(
+            data
+        )  # also with several processes, so that unusable data fail here
         with progress.step("trials") as step:
             step.expect(len(todo))
             for failure in _here(people, todo) if jobs == 1 else _in_processes(data, todo, jobs):
@@ -307,7 +328,7 @@ def _set_up_worker(data: PeopleSettings) -> None:
         signal.SIGINT, signal.SIG_DFL
     )  # Ctrl-C reaches all processes: each stops its trial
     Thread(target=_end_with_parent, daemon=True).start()
-    _people = load_people(data)
+    _people = load_any_people(data)
 
 
 def _end_with_parent() -> None:

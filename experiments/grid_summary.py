@@ -44,8 +44,8 @@ def by_group(results: Iterable[TrialResult]) -> dict[TrialGroup, list[TrialResul
             trial.alpha,
             trial.beta,
             trial.epochs,
-            trial.batch_size,
-            trial.learning_rate,
+            result.agreement.known_batch_size,
+            result.agreement.known_learning_rate,
         )
         grouped[setting].append(result)
     return dict(grouped)
@@ -84,11 +84,18 @@ def utility_table(results: Sequence[TrialResult], choose_by: str) -> Table:
 
 
 def leak_table(results: Sequence[TrialResult]) -> Table:
-    """Return the strongest attack of each party by folded AUC, and by TPR at 1% false positives."""
+    """Return the strongest attack of each party by folded AUC, and by TPR at 1% false positives.
+
+    Next to them is the worst stratum of any attack, by the lower end of its interval.
+    """
     table = _table(
         "Strongest attacks",
-        *("by passive", "AUC", "TPR at 1%"),
-        *("by active", "AUC", "TPR at 1%"),
+        *("by passive", "AUC", "TPR at 1%", "worst stratum"),
+        *("by active", "AUC", "TPR at 1%", "worst stratum"),
+    )
+    table.caption = (
+        "Worst stratum: folded AUC by training window, label or cluster of own features; its "
+        "interval is corrected for the number of strata and attacks."
     )
     for setting, seeds in by_group(results).items():
         attacks = *_strongest(seeds, "passive"), *_strongest(seeds, "active")
@@ -119,7 +126,17 @@ def _headings(
     )
 
 
-def _strongest(seeds: Sequence[TrialResult], side: RoleName) -> tuple[str, str, str]:
+def skipped_attacks(results: Iterable[TrialResult]) -> list[str]:
+    """Return a line for each attack that was skipped in any trial, with the reason."""
+    lines = (
+        f"{each.attack} by the {each.side} party: {each.reason}"
+        for result in results
+        for each in result.skipped
+    )
+    return list(dict.fromkeys(lines))
+
+
+def _strongest(seeds: Sequence[TrialResult], side: RoleName) -> tuple[str, str, str, str]:
     by_auc = [figure for seed in seeds if (figure := seed.strongest(side))]
     by_rate = [figure for seed in seeds if (figure := seed.strongest(side, "tpr_0.01"))]
     names = sorted({str(figure.attack) for figure in by_auc})
@@ -127,7 +144,18 @@ def _strongest(seeds: Sequence[TrialResult], side: RoleName) -> tuple[str, str, 
         "\n".join(names),
         _shown([figure.value for figure in by_auc]),
         _shown([figure.value for figure in by_rate]),
+        _worst_stratum(seeds, side),
     )
+
+
+def _worst_stratum(seeds: Sequence[TrialResult], side: RoleName) -> str:
+    """Return the figure of the worst stratum over all seeds, with its interval."""
+    found = [figure for seed in seeds if (figure := seed.worst_stratum(side))]
+    if not found:
+        return ""
+    worst = max(found, key=lambda figure: (figure.low or 0, figure.value))
+    interval = f"({worst.low:.3f}\N{EN DASH}{worst.high:.3f})"
+    return f"{worst.value:.3f} {interval}\n{worst.attack}\n{worst.stratum}"
 
 
 def _shown(values: Sequence[float]) -> str:

@@ -25,7 +25,14 @@ from florist.common.settings.section import Section
 Who = Literal["union", "everybody", "shared"]
 
 #: Keys of the agreement that the trial sets.
-SET_BY_TRIAL = ("classes", "epochs", "batch_size", "cut_width", "checkpoint_every", "test_table")
+SET_BY_TRIAL = (
+    "classes",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "checkpoint_every",
+    "test_table",
+)
 
 
 class Method(Section):
@@ -37,6 +44,9 @@ class Method(Section):
     )
     who: Who = Field(
         default="union", description="Who is trained on: union, everybody, or shared people only."
+    )
+    bins: int | None = Field(
+        default=None, ge=0, description="Quantile bins of each number; null: as the trial says."
     )
     label_shift: bool = Field(
         default=False,
@@ -88,15 +98,21 @@ AS_IN_THE_PAPER = {
     "masking": False,
     "embedding_noise": 0.0,
     "averaging": False,
+    "wide": False,
+    "cut_width": 128,
+    "stand_ins": "plain",
+    "rate_schedule": "constant",
 }
 _SUFFIXES = {"": "none", "-tr": "train", "-te": "test"}
 
 METHODS: Registry[Method] = Registry("method")
 
-_PAPER = Method(name="paper", agreement=AS_IN_THE_PAPER)
+_PAPER = Method(name="paper", agreement=AS_IN_THE_PAPER, bins=0)
 METHODS.register(Method(name="default"))
 METHODS.register(_PAPER.but("florist-paper", calibration="train"))
-METHODS.register(Method(name="florist-vanilla", agreement=AS_IN_THE_PAPER, label_shift=True))
+METHODS.register(
+    Method(name="florist-vanilla", agreement=AS_IN_THE_PAPER, bins=0, label_shift=True)
+)
 for _strategy, (_suffix, _when) in product(get_args(LabelStrategyName), _SUFFIXES.items()):
     METHODS.register(
         _PAPER.but(_strategy + _suffix, labels={"strategy": _strategy}, calibration=_when)
@@ -105,5 +121,9 @@ for _strategy, (_suffix, _when) in product(get_args(FeatureStrategyName), _SUFFI
     METHODS.register(
         _PAPER.but(_strategy + _suffix, features={"strategy": _strategy}, calibration=_when)
     )
-METHODS.register(Method(name="baseline-full", agreement=AS_IN_THE_PAPER, who="everybody"))
-METHODS.register(Method(name="baseline-partial", agreement=AS_IN_THE_PAPER, who="shared"))
+METHODS.register(Method(name="baseline-full", agreement=AS_IN_THE_PAPER, bins=0, who="everybody"))
+METHODS.register(Method(name="baseline-partial", agreement=AS_IN_THE_PAPER, bins=0, who="shared"))
+# The same learner as `default`, on people without synthetic data.
+_SAME_LEARNER = {"embedding_noise": 0.0, "stand_ins": "plain"}
+METHODS.register(Method(name="baseline-full-default", agreement=_SAME_LEARNER, who="everybody"))
+METHODS.register(Method(name="baseline-partial-default", agreement=_SAME_LEARNER, who="shared"))

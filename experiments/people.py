@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,12 +58,24 @@ class HeldOut(Section):
         return validation
 
 
+class RealDataFolder(Section):
+    """A public data set of two organisations (see `real_data.py`)."""
+
+    name: str = Field(description="sba_loans, default_credit, diabetes130 or bank_marketing.")
+    folder: Path = Field(
+        strict=False, description="Contains a sub-folder with the files of the data set."
+    )
+
+
 class PeopleSettings(Section):
-    """The source of the data: either `generated` or `table`."""
+    """The source of the data: `generated`, `table` or `real`."""
 
     generated: Generated | None = Field(default=None, description="Generated people.")
     table: Table | None = Field(
         default=None, description="A file with ID, label and features, like a party's `data.train`."
+    )
+    real: RealDataFolder | None = Field(
+        default=None, description="A public data set, already divided between two organisations."
     )
     rows: int | None = Field(
         default=None, ge=100, description="Number of rows to sample from the table; null: all."
@@ -81,16 +94,19 @@ class PeopleSettings(Section):
         Raises:
             ConfigurationError: the file cannot be read.
         """
-        settings = self.model_dump_json(exclude={"table": {"path"}})
+        settings = self.model_dump_json(exclude={"table": {"path"}, "real": {"folder"}})
         found = hashlib.sha256(f"florist/people/{VERSION}{settings}".encode())
-        if self.table is not None:
+        files = [] if self.table is None else [(self.table.path, "data.table.path")]
+        if self.real is not None:
+            folder = self.real.folder / self.real.name
+            files += [(path, "data.real.folder") for path in sorted(folder.glob("*"))]
+        for path, key in files:
             try:
-                with self.table.path.open("rb") as file:
+                with path.open("rb") as file:
                     found.update(hashlib.file_digest(file, "sha256").digest())
             except OSError as error:
                 raise ConfigurationError(
-                    f"{self.table.path}: cannot be read: {error.strerror or error}; fix "
-                    "data.table.path"
+                    f"{path}: cannot be read: {error.strerror or error}; fix {key}"
                 ) from None
         return found.hexdigest()
 
@@ -156,7 +172,7 @@ def _only(world: World, rows: Rows) -> World:
 
 
 def load_people(settings: PeopleSettings) -> People:
-    """Read or generate the people, and hold some out.
+    """Read or generate the people, and hold some out. For `real` use `load_any_people`.
 
     Raises:
         ConfigurationError: names the key, file or column and the fix.

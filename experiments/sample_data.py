@@ -130,9 +130,7 @@ class ClickSample:
         common = {
             "data.preprocessing.min_count": 5,
             "data.preprocessing.scaling": "log",
-            "optimiser.learning_rate": 1e-3,
             "training.threads": 1,
-            "agreement.training.batch_size": 256,
             "agreement.training.micro_batch": 128,
             "agreement.training.test_table": True,
             "agreement.evaluation.table": True,

@@ -41,7 +41,7 @@ def shadow_split(rows: int, active: int, passive: int, union: int, seed: int = 0
     Args:
         rows: number of rows of the attacker's own table.
         active: size of the active party's set in the real run, dummies included.
-        passive: size of the passive party's set.
+        passive: size of the passive party's set, likewise.
         union: size of their union.
         seed: seed of the split.
 
@@ -79,8 +79,8 @@ class ShadowRuns:
         )
         split = shadow_split(
             len(own),
-            len(self.holdings.active) + self.holdings.dummies,
-            len(self.holdings.passive),
+            self.holdings.set_size("active"),
+            self.holdings.set_size("passive"),
             self.union_size,
             seed=self.settings.seed,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import torch
 
 from florist.active_party.training import make_active_half
 from florist.common.audit.recorded_view import as_active, passive_view
+from florist.common.audit.view import OwnFeatures
 from florist.common.core.errors import as_florist_error
 from florist.common.core.progress import NoProgress
 from florist.common.session.union_sizes import UnionSizes
@@ -31,11 +32,10 @@ from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.training_data import TrainingData, TrainingTable
 from florist.common.training.training_journal import TrainingJournal
 from florist.common.transport.in_memory import linked_pair
-from florist.common.transport.recording import RecordingLink
 from florist.passive_party.training import make_passive_half
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from florist.common.stages.training_session import Trained
     from florist.common.training.history import History
     from florist.common.training.loop import Half, Run
+    from florist.common.training.seen_rows import SeenRows
     from florist.common.transport.channel import Channel, Link
 
     Rows = npt.NDArray[np.int64]
@@ -73,14 +74,21 @@ class Holdings:
 
     active: Rows
     passive: Rows
-    #: UIDs of the union that belong to nobody; they count as dummies of the active party.
+    #: UIDs of the union that belong to nobody: dummies of the active party, and of the passive one.
     dummies: int = 0
+    passive_dummies: int = 0
 
     @property
     def shared(self) -> Holdings:
         """The people whom both have, on whom `baseline-partial` trains."""
         both = np.intersect1d(self.active, self.passive)
         return Holdings(both, both)
+
+    def set_size(self, role: RoleName) -> int:
+        """Return the size of a party's set in the union: its people and its dummies."""
+        if role == "active":
+            return len(self.active) + self.dummies
+        return len(self.passive) + self.passive_dummies
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -92,15 +100,22 @@ class Union:
     size: int
     #: Part of the seed of the schedule.
     sha256: bytes
+    #: The ranks of each party's dummies; None if they are not known or there are none.
+    dummies: dict[RoleName, Rows] | None = None
 
     @classmethod
     def drawn(cls, people: int, holdings: Holdings, seed: int) -> Union:
         """Draw ranks that are independent of the order in the tables, like a private set union."""
         everyone = np.union1d(holdings.active, holdings.passive)
-        size = len(everyone) + holdings.dummies
+        size = len(everyone) + holdings.dummies + holdings.passive_dummies
         rank_of = np.full(people, -1, dtype=np.int64)
-        rank_of[everyone] = np.random.RandomState(seed).permutation(size)[: len(everyone)]
-        return cls(rank_of, size, hashlib.sha256(repr(seed).encode()).digest())
+        order = np.random.RandomState(seed).permutation(size)
+        rank_of[everyone], rest = order[: len(everyone)], order[len(everyone) :]
+        dummies: dict[RoleName, Rows] = {
+            "active": np.sort(rest[: holdings.dummies]),
+            "passive": np.sort(rest[holdings.dummies :]),
+        }
+        return cls(rank_of, size, hashlib.sha256(repr(seed).encode()).digest(), dummies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +213,7 @@ def observe(
     }
     links = wiring.connect()
     # Both views can be recorded at one party: what one sends, the other receives.
-    recorder = RecordingLink(links[1]) if record else None
+    rows_seen: list[SeenRows] = []
     scores = _TestScores(wiring.make_active)
     failures: list[BaseException] = []
 
@@ -210,6 +225,7 @@ def observe(
             identity={},
             seed=2 * settings.seed + (role == "passive"),
             on_checkpoint=scores.keep if role == "active" else lambda _: None,
+            observe=rows_seen.append if record and role == "active" else None,
         )
         try:
             return train_with_peer(link, role, make, setups[role], run_setup, NoProgress())
@@ -221,14 +237,14 @@ def observe(
     with tempfile.TemporaryDirectory(prefix="florist-") as folder, ThreadPoolExecutor(2) as both:
         ends = (
             both.submit(side, "active", links[0], scores.make_half, Path(folder)),
-            both.submit(side, "passive", recorder or links[1], wiring.make_passive, Path(folder)),
+            both.submit(side, "passive", links[1], wiring.make_passive, Path(folder)),
         )
     if failures:
         raise failures[0]  # the other party only lost its peer
     active, passive = (end.result() for end in ends)
     for link in links:
         link.close()
-    seen = _seen(recorder, active.run, setups) if recorder else None
+    seen = _seen(rows_seen, active.run, setups, union) if record else None
     return Observed(active, passive, scores.by_epoch, seen)
 
 
@@ -250,20 +266,47 @@ class _TestScores:
             self.by_epoch.append(self._half.tested[1])
 
 
-def _seen(recorder: RecordingLink, run: Run, setups: dict[RoleName, HalfSetup]) -> Seen:
+def _seen(
+    rows_seen: list[SeenRows], run: Run, setups: dict[RoleName, HalfSetup], union: Union
+) -> Seen:
     data = setups["active"].data
     of_active = data.train.membership.row_of_rank
     of_passive = setups["passive"].data.train.membership.row_of_rank
-    wire = RowCodec(data.agreement.wire_type, data.agreement.cut_width)
+    wire = RowCodec(data.agreement.wire_type, data.agreement.wire_width)
     actives, passives = np.flatnonzero(of_active >= 0), np.flatnonzero(of_passive >= 0)
     assert data.train.labels is not None
-    passive = passive_view(recorder.drain(), run.schedule, wire, passives)
+    passive = passive_view(
+        _drained(rows_seen), run.schedule, wire, passives, data.agreement.wide_outputs
+    )
+    active = as_active(passive, actives, data.train.labels[of_active[actives]])
+    dummies = union.dummies or {}
     return Seen(
-        passive,
-        as_active(passive, actives, data.train.labels[of_active[actives]]),
+        replace(
+            passive,
+            features=_own_features(setups["passive"], of_passive[passives]),
+            known_stand_ins=dummies.get("passive"),
+        ),
+        replace(
+            active,
+            features=_own_features(setups["active"], of_active[actives]),
+            known_stand_ins=dummies.get("active"),
+        ),
         has_label=of_active >= 0,
         has_features=of_passive >= 0,
     )
+
+
+def _own_features(setup: HalfSetup, rows: Rows) -> OwnFeatures | None:
+    """Return the features of the attacker's own UIDs, which are these rows of its table."""
+    features = setup.data.train.features
+    return None if features is None else OwnFeatures(features.take(rows), setup.cardinalities)
+
+
+def _drained(rows_seen: list[SeenRows]) -> Iterator[SeenRows]:
+    """Yield all, and free each one."""
+    rows_seen.reverse()
+    while rows_seen:
+        yield rows_seen.pop()
 
 
 def _setup(
@@ -275,9 +318,9 @@ def _setup(
     role: RoleName,
 ) -> HalfSetup:
     own, sizes = (
-        (holdings.active, (len(holdings.active) + holdings.dummies, len(holdings.passive)))
+        (holdings.active, (holdings.set_size("active"), holdings.set_size("passive")))
         if role == "active"
-        else (holdings.passive, (len(holdings.passive), len(holdings.active) + holdings.dummies))
+        else (holdings.passive, (holdings.set_size("passive"), holdings.set_size("active")))
     )
     train = TrainingTable(
         Membership.of(union.rank_of[own], union.size),
@@ -297,9 +340,17 @@ def _setup(
         TrainingData(settings.agreement, torch.device("cpu"), train, test_parts),
         numeric=features.numeric.shape[1] if features else 0,
         cardinalities=world.own_cardinalities if role == "active" else world.cardinalities,
-        model=settings.model,
+        model=_model_of(settings, role),
         optimiser=settings.optimiser,
     )
+
+
+def _model_of(settings: SimulationSettings, role: RoleName) -> Model:
+    """Return the model of a party; that of the passive party ends at the agreed cut, if any."""
+    cut_width = settings.agreement.cut_width
+    if role == "active" or not cut_width:
+        return settings.model
+    return settings.model.model_copy(update={"hidden": [*settings.model.hidden[:-1], cut_width]})
 
 
 def _columns(

@@ -12,18 +12,20 @@ import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 from pydantic import field_validator as check_field
 from threadpoolctl import threadpool_limits
 
-from florist.common.audit import statistics
+from florist.common.audit import statistics, strata
+from florist.common.audit.attack_runner import oriented
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.audit.attacks.spectral import spectral_auc
+from florist.common.audit.view import ActiveView, PassiveView
 from florist.common.evaluation import metrics
-from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.agreement import BatchSize, LearningRate, TrainingAgreement
 from florist.common.settings.data import PreprocessingSettings, Scaling
 from florist.common.settings.section import Section
 from florist.common.settings.training import Model, Optimiser
@@ -37,14 +39,16 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from florist.common.audit.attacks import Attack
     from florist.common.audit.statistics import AttackResult
-    from florist.common.audit.view import ActiveView, PassiveView
     from florist.common.core.roles import RoleName
     from florist.experiments.people import People
     from florist.experiments.simulation import Observed, Predictions
 
+V = TypeVar("V", PassiveView, ActiveView)
+
 #: Incremented when the same trial gives different results.
-VERSION = 1
+VERSION = 2
 
 
 #: The names of all attacks, by attacker.
@@ -92,21 +96,34 @@ class Trial(Section):
     #: Seed of the split, initial weights, synthetic data and order of batches.
     seed: int = Field(default=0, ge=0)
     epochs: int = Field(default=1, ge=1)
-    batch_size: int = Field(default=1024, ge=1)
-    learning_rate: float = Field(default=1e-3, gt=0)
+    batch_size: BatchSize = "auto"
+    learning_rate: LearningRate = "auto"
     #: People lacked by both parties: absent, or dummies as in the paper.
     lacked_by_both: Literal["absent", "dummies"] = "absent"
+    #: Further dummies of each party, which it uses as known stand-ins.
+    active_dummies: int = Field(default=0, ge=0)
+    passive_dummies: int = Field(default=0, ge=0)
     min_count: int = Field(default=10, ge=1)
     scaling: Scaling = "log"
-    #: The model of both parties; the last of `hidden` is the width of the cut.
+    #: Quantile bins of each number; the method may have its own.
+    bins: int = Field(default=PreprocessingSettings().bins, ge=0)
+    #: The model of both parties.
     model: Model = Model()
+    #: The width of the cut; None: that of the method or, for the paper's methods, the last of the
+    #: model's `hidden`.
+    cut_width: int | None = Field(default=None, ge=0)
 
     def agreement(self, classes: int = 2) -> TrainingAgreement:
+        cut_width = self.cut_width
+        if cut_width is None:
+            agreed = TrainingAgreement.model_validate(self.method.agreement)
+            cut_width = agreed.cut_width if agreed.wide else self.model.hidden[-1]
         own = {
             "classes": classes,
             "epochs": self.epochs,
             "batch_size": self.batch_size,
-            "cut_width": self.model.hidden[-1],
+            "learning_rate": self.learning_rate,
+            "cut_width": cut_width,
             "checkpoint_every": 0,
             "test_table": True,
         }
@@ -116,11 +133,12 @@ class Trial(Section):
 
     @property
     def preprocessing(self) -> PreprocessingSettings:
-        return PreprocessingSettings(min_count=self.min_count, scaling=self.scaling)
+        bins = self.bins if self.method.bins is None else self.method.bins
+        return PreprocessingSettings(min_count=self.min_count, scaling=self.scaling, bins=bins)
 
     @property
     def optimiser(self) -> Optimiser:
-        return Optimiser(learning_rate=self.learning_rate)
+        return Optimiser()
 
     def facts(self) -> dict[str, object]:
         """Return all settings as JSON values, including the complete agreement."""
@@ -134,9 +152,11 @@ class Trial(Section):
         union = Holdings(
             train[~lacks_label],
             train[~lacks_features],
-            dummies=int((lacks_label & lacks_features).sum())
-            if self.lacked_by_both == "dummies"
-            else 0,
+            dummies=self.active_dummies
+            + (
+                int((lacks_label & lacks_features).sum()) if self.lacked_by_both == "dummies" else 0
+            ),
+            passive_dummies=self.passive_dummies,
         )
         match self.method.who:
             case "union":
@@ -168,6 +188,17 @@ class Measurement:
     #: The attacker, and the name of the attack.
     side: RoleName | None = None
     attack: str | None = None
+    #: The group of UIDs on which an attack was measured; None: all.
+    stratum: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedAttack:
+    """An attack that was not possible, and why."""
+
+    side: RoleName
+    attack: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -181,6 +212,12 @@ class TrialResult:
     #: Number of training people by party, shared people, and UIDs in the union.
     sizes: dict[str, int]
     seconds: dict[str, float]
+    skipped: tuple[SkippedAttack, ...] = ()
+
+    @property
+    def agreement(self) -> TrainingAgreement:
+        """The agreement, with numbers instead of `auto`."""
+        return self.trial.agreement().resolved(self.sizes["union"])
 
     def values(self, metric: str, **where: object) -> list[Measurement]:
         """Return the measurements of a metric whose fields equal those in `where`."""
@@ -200,6 +237,14 @@ class TrialResult:
         found = self.values(metric, side=side)
         return max(found, key=lambda figure: figure.value) if found else None
 
+    def worst_stratum(self, side: RoleName, metric: str = "auc") -> Measurement | None:
+        """Return this attacker's figure in its worst stratum, over all attacks; None without any.
+
+        It is the one with the highest lower end. The metric is `auc` or `tpr_0.01`.
+        """
+        found = self.values(f"worst_stratum_{metric}", side=side)
+        return max(found, key=lambda figure: (figure.low or 0, figure.value), default=None)
+
 
 def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudit()) -> TrialResult:  # noqa: B008 - frozen
     """Train, evaluate on held-out people after each epoch, and attack, all in this process.
@@ -216,7 +261,7 @@ def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudi
         holdings = trial.holdings(people.train)
         shared = len(holdings.shared.active)
         active, passive = len(holdings.active), len(holdings.passive)
-        union = active + passive - shared + holdings.dummies
+        union = active + passive - shared + holdings.dummies + holdings.passive_dummies
         world, held_out = people.worlds(holdings.passive, holdings.active, trial.preprocessing)
         settings = SimulationSettings(
             trial.agreement(people.classes), trial.model, trial.optimiser, trial.seed
@@ -225,11 +270,12 @@ def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudi
         run = observe(world, holdings, held_out, settings, record=audited)
         trained = time.monotonic()
         figures = list(_quality(people, _predictions(run, trial, holdings)))
+        skipped: list[SkippedAttack] = []
         if audit is not None and run.seen is not None:
-            figures += _leaks(run.seen, audit, trial.seed)
-            if audit.learned:
-                runs = ShadowRuns(world, holdings, union, settings)
-                figures += _learned_leaks(run.seen, runs, audit.samples)
+            shadow_runs = ShadowRuns(world, holdings, union, settings) if audit.learned else None
+            for attempt in _attempts(run.seen, audit, shadow_runs):
+                figures += _leaks(attempt, audit.samples, trial.seed)
+                skipped += attempt.skipped
     return TrialResult(
         trial,
         tuple(figures),
@@ -241,6 +287,7 @@ def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudi
             "union": union,
         },
         {"training": trained - started, "audit": time.monotonic() - trained},
+        tuple(skipped),
     )
 
 
@@ -249,6 +296,7 @@ def _predictions(run: Observed, trial: Trial, holdings: Holdings) -> list[Predic
     if not trial.method.label_shift:
         return run.predictions
     everyone = len(np.union1d(holdings.active, holdings.passive)) + holdings.dummies
+    everyone += holdings.passive_dummies
     real = len(holdings.active) / everyone
     return [np.minimum(predictions / real, 1) for predictions in run.predictions]
 
@@ -266,35 +314,92 @@ def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Measuremen
                     yield Measurement(metric, value, part=part, epoch=epoch)
 
 
-def _leaks(seen: Seen, audit: TrialAudit, seed: int) -> Iterator[Measurement]:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Attempt:
+    """The attacks of one party: the truth about each of its UIDs, and the scores by attack."""
+
+    side: RoleName
+    view: PassiveView | ActiveView
+    #: For each UID of the union, whether the peer's data are real.
+    is_real: npt.NDArray[np.bool_]
+    scores: dict[str, npt.NDArray[np.float64]]
+    skipped: list[SkippedAttack]
+
+    @property
+    def truth(self) -> npt.NDArray[np.bool_]:
+        """For each UID of the view, whether the peer's data are real."""
+        return self.is_real[self.view.uids]
+
+
+def _attempts(seen: Seen, audit: TrialAudit, runs: ShadowRuns | None) -> Iterator[_Attempt]:
     """Make every attack of each party on the other, if it has both real and synthetic rows."""
-    yield from _paper_attack("passive", seen.passive, seen.has_label)
-    yield from _paper_attack("active", seen.active, seen.has_features)
-    truth = seen.has_label[seen.passive.uids]
-    for name in audit.chosen(PASSIVE_ATTACKS.names) if _has_both(truth) else ():
-        scores = PASSIVE_ATTACKS[name].score(seen.passive)
-        found = statistics.evaluate(name, scores, truth, samples=audit.samples, seed=seed)
-        yield from _attack_figures("passive", found)
-    truth = seen.has_features[seen.active.uids]
-    for name in audit.chosen(ACTIVE_ATTACKS.names) if _has_both(truth) else ():
-        scores = ACTIVE_ATTACKS[name].score(seen.active)
-        found = statistics.evaluate(name, scores, truth, samples=audit.samples, seed=seed)
-        yield from _attack_figures("active", found)
+    passive = _Attempt("passive", seen.passive, seen.has_label, {}, [])
+    active = _Attempt("active", seen.active, seen.has_features, {}, [])
+    for name in audit.chosen(PASSIVE_ATTACKS.names) if _has_both(passive.truth) else ():
+        _attack(passive, PASSIVE_ATTACKS[name], seen.passive)
+    for name in audit.chosen(ACTIVE_ATTACKS.names) if _has_both(active.truth) else ():
+        _attack(active, ACTIVE_ATTACKS[name], seen.active)
+    for attempt in (passive, active):
+        if runs is not None and _has_both(attempt.truth):
+            learned = runs.scores(attempt.side, seen)
+            if learned is not None:
+                attempt.scores[LearnedAttack.name] = learned
+        yield attempt
 
 
-def _learned_leaks(seen: Seen, runs: ShadowRuns, samples: int) -> Iterator[Measurement]:
-    """Make the learned attack of each party."""
-    sides: list[tuple[RoleName, npt.NDArray[np.bool_]]] = [
-        ("passive", seen.has_label[seen.passive.uids]),
-        ("active", seen.has_features[seen.active.uids]),
-    ]
-    for side, truth in sides:
-        scores = runs.scores(side, seen) if _has_both(truth) else None
-        if scores is not None:
-            found = statistics.evaluate(
-                LearnedAttack.name, scores, truth, samples=samples, seed=runs.settings.seed
-            )
-            yield from _attack_figures(side, found)
+def _attack(attempt: _Attempt, attack: Attack[V], view: V) -> None:
+    """Add the scores of an attack, or the reason why it is not possible."""
+    reason = attack.reason_to_skip(view)
+    if reason is None:
+        attempt.scores[attack.name] = attack.score(view)
+    else:
+        attempt.skipped.append(SkippedAttack(attempt.side, attack.name, reason))
+
+
+def _leaks(attempt: _Attempt, samples: int, seed: int) -> Iterator[Measurement]:
+    """Measure all attacks of a party, on all of its UIDs and by stratum."""
+    yield from _paper_attack(attempt.side, attempt.view, attempt.is_real)
+    if not attempt.scores:
+        return
+    truth = attempt.truth
+    groups = strata.judged_strata(strata.strata_of(attempt.view), truth)
+    # The AUC, and the true positive rate in two directions.
+    comparisons = 3 * len(groups) * len(attempt.scores)
+    confidence = strata.corrected_confidence(statistics.CONFIDENCE, comparisons)
+    for name, scores in attempt.scores.items():
+        turned = oriented(scores, truth)
+        found = statistics.evaluate(name, turned, truth, samples=samples, seed=seed)
+        yield from _attack_figures(attempt.side, found, is_inverted=turned is not scores)
+        yield from _strata_figures(
+            attempt.side, strata.evaluate_strata(name, turned, truth, groups, confidence)
+        )
+
+
+def _strata_figures(side: RoleName, results: list[strata.StratumResult]) -> Iterator[Measurement]:
+    """Yield the folded AUC of each stratum, and the worst AUC and true positive rate."""
+
+    def figure(
+        metric: str, found: strata.StratumResult, estimate: statistics.IntervalEstimate
+    ) -> Measurement:
+        return Measurement(
+            metric,
+            estimate.value,
+            estimate.low,
+            estimate.high,
+            side=side,
+            attack=found.result.attack,
+            stratum=found.stratum,
+        )
+
+    for found in results:
+        yield figure("stratum_folded_auc", found, found.result.folded_auc)
+    worst = strata.worst_stratum(results)
+    if worst is not None:
+        yield figure("worst_stratum_auc", worst, worst.result.folded_auc)
+    rate = statistics.FALSE_POSITIVE_RATES[0]
+    worst = strata.worst_rates(results, rate)
+    if worst is not None:
+        yield figure(f"worst_stratum_tpr_{rate:g}", worst, worst.result.true_positive_rate(rate))
 
 
 def _has_both(truth: npt.NDArray[np.bool_]) -> bool:
@@ -309,10 +414,16 @@ def _paper_attack(
         yield Measurement("paper_attack_auc", value, side=side, attack="spectral")
 
 
-def _attack_figures(side: RoleName, result: AttackResult) -> Iterator[Measurement]:
+def _attack_figures(
+    side: RoleName, result: AttackResult, *, is_inverted: bool
+) -> Iterator[Measurement]:
+    """Yield all figures; `is_inverted` if the scores were inverted, as an attacker may do."""
     if np.isnan(result.auc.value):
-        return  # undefined, such as label flips within one epoch
-    estimates = {"attack_auc": result.auc, "attack_folded_auc": result.folded_auc}
+        return  # undefined, such as too few rows
+    auc = result.auc
+    if is_inverted:
+        auc = statistics.IntervalEstimate(1 - auc.value, 1 - auc.high, 1 - auc.low)
+    estimates = {"attack_auc": auc, "attack_folded_auc": result.folded_auc}
     for rate in statistics.FALSE_POSITIVE_RATES:
         estimates[f"finds_real_{rate:g}"] = result.finds_real[rate]
         estimates[f"finds_synthetic_{rate:g}"] = result.finds_synthetic[rate]

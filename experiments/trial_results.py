@@ -14,7 +14,7 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from florist.common.core.errors import ConfigurationError
-from florist.experiments.trial import Measurement, Trial, TrialResult
+from florist.experiments.trial import Measurement, SkippedAttack, Trial, TrialResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,8 +30,11 @@ SCHEMA = pa.schema(
         ("batch_size", pa.int64()),
         ("learning_rate", pa.float64()),
         ("lacked_by_both", pa.string()),
+        ("active_dummies", pa.int64()),
+        ("passive_dummies", pa.int64()),
         ("min_count", pa.int64()),
         ("scaling", pa.string()),
+        ("bins", pa.int64()),
         ("hidden", pa.list_(pa.int64())),
         ("agreement", pa.string()),
         ("metric", pa.string()),
@@ -40,6 +43,7 @@ SCHEMA = pa.schema(
         ("step", pa.int64()),
         ("side", pa.string()),
         ("attack", pa.string()),
+        ("stratum", pa.string()),
         ("value", pa.float64()),
         ("low", pa.float64()),
         ("high", pa.float64()),
@@ -65,6 +69,7 @@ class ResultStore:
             "losses": result.losses,
             "sizes": result.sizes,
             "seconds": result.seconds,
+            "skipped": [asdict(attack) for attack in result.skipped],
         }
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -88,6 +93,7 @@ class ResultStore:
                 losses=tuple(facts["losses"]),
                 sizes=facts["sizes"],
                 seconds=facts["seconds"],
+                skipped=tuple(SkippedAttack(**attack) for attack in facts["skipped"]),
             )
         except (OSError, ValueError, KeyError, TypeError, ValidationError):
             return None
@@ -113,6 +119,9 @@ def _rows(result: TrialResult) -> Iterator[dict[str, object]]:
     trial = result.trial
     tried = trial.model_dump(exclude={"method", "model"}) | {
         "method": trial.method.name,
+        "bins": trial.preprocessing.bins,
+        "batch_size": result.agreement.known_batch_size,
+        "learning_rate": result.agreement.known_learning_rate,
         "hidden": trial.model.hidden,
         "agreement": json.dumps(trial.agreement().model_dump(exclude={"classes"}), sort_keys=True),
     }

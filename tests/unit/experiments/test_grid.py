@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import psutil
 import pytest
 import yaml
 from pyarrow import parquet
+from rich.console import Console
 from typer.testing import CliRunner
 
 import florist.cli
@@ -20,8 +23,8 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
 from florist.common.settings.loader import load_section, parse_section
 from florist.experiments.grid import GridSettings, run_trials
-from florist.experiments.grid_summary import best_groups
-from florist.experiments.trial import Measurement, Trial, TrialResult, run_trial
+from florist.experiments.grid_summary import best_groups, leak_table, skipped_attacks
+from florist.experiments.trial import Measurement, SkippedAttack, Trial, TrialResult, run_trial
 from florist.experiments.trial_results import ResultStore, tidy
 from tests.support.waiting import wait_until
 
@@ -77,7 +80,9 @@ def test_a_grid_is_all_combinations() -> None:
     assert ratios == {(0.2, 0.2), (0.0, 0.5)}
     noisy = next(trial for trial in trials if trial.method.name == "noisy")
     assert noisy.agreement().embedding_noise == 0.5
-    assert noisy.agreement().cut_width == 8
+    assert noisy.agreement().cut_width == 0
+    paper = next(trial for trial in trials if trial.method.name == "florist-paper")
+    assert paper.agreement().cut_width == 8
     assert {trial.epochs for trial in trials if trial.method.name == "default"} == {3}
 
 
@@ -261,3 +266,41 @@ def test_a_tidy_table_has_a_row_per_number(tmp_path: Path) -> None:
     assert {(row["method"], row["alpha"], row["learning_rate"]) for row in rows} == {
         ("a", 0.5, 0.1)
     }
+
+
+def attacked(seed: int, low: float) -> TrialResult:
+    """Return a result with an attack, its worst stratum, and one that was skipped."""
+    names: dict[str, Any] = {"side": "active", "attack": "pair"}
+    figures = (
+        Measurement("attack_folded_auc", 0.6, 0.58, 0.62, **names),
+        Measurement("tpr_0.01", 0.03, 0.02, 0.04, **names),
+        Measurement("worst_stratum_auc", 0.75, low, 0.8, **names, stratum="label 1"),
+    )
+    skipped = (SkippedAttack("passive", "flips", "needs two epochs"),)
+    return replace(made("a", seed, 0.1, 0.6, 0.9), figures=figures, skipped=skipped)
+
+
+def test_the_worst_stratum_is_shown_next_to_the_mean() -> None:
+    console = Console(width=200, file=io.StringIO())
+    console.print(leak_table([attacked(0, 0.65), attacked(1, 0.7)]))
+    assert isinstance(console.file, io.StringIO)
+    shown = " ".join(console.file.getvalue().split())
+    assert "0.600 ±0.000" in shown
+    assert "0.750 (0.700\N{EN DASH}0.800)" in shown
+    assert "label 1" in shown
+    assert "corrected for the number of strata and attacks" in shown
+
+
+def test_skipped_attacks_are_listed_once() -> None:
+    found = skipped_attacks([attacked(0, 0.65), attacked(1, 0.7)])
+    assert found == ["flips by the passive party: needs two epochs"]
+
+
+def test_strata_and_skipped_attacks_are_kept(tmp_path: Path) -> None:
+    result = attacked(0, 0.65)
+    ResultStore(tmp_path).save("digest", result)
+    assert ResultStore(tmp_path).load("digest") == result
+    rows = [row for row in tidy([result]).to_pylist() if row["stratum"]]
+    assert [(row["metric"], row["stratum"], row["low"]) for row in rows] == [
+        ("worst_stratum_auc", "label 1", 0.65)
+    ]

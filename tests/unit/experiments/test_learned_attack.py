@@ -51,7 +51,7 @@ def test_the_passive_party_learns_from_combined_lengths() -> None:
     assert evaluate(attack.name, attack.score(views[1]), truths[1]).auc.low > 0.95
     for name in PASSIVE_ATTACKS.names:
         alone = evaluate(name, PASSIVE_ATTACKS[name].score(views[1]), truths[1], samples=2)
-        assert alone.folded_auc.value < 0.55
+        assert not alone.folded_auc.value >= 0.55  # NaN without features or dummies
 
 
 def test_the_active_party_learns_from_lengths_and_labels() -> None:
@@ -65,7 +65,7 @@ def test_the_active_party_learns_from_lengths_and_labels() -> None:
     assert evaluate(attack.name, attack.score(views[1]), truths[1]).auc.low > 0.95
     for name in ACTIVE_ATTACKS.names:
         alone = evaluate(name, ACTIVE_ATTACKS[name].score(views[1]), truths[1], samples=2)
-        assert alone.folded_auc.value < 0.55
+        assert not alone.folded_auc.value >= 0.55  # likewise
 
 
 def test_nothing_is_learned_from_noise() -> None:
@@ -87,8 +87,8 @@ def test_one_epoch_and_half_precision_suffice() -> None:
 def test_features_are_comparable_between_runs() -> None:
     """They do not depend on scale, order of rows or number of batches."""
     first, second, _ = traits(5)
-    seen = gradients(5, first), rows(6, second)
-    ours, scaled = passive(*seen), passive(*(2.0**12 * rows for rows in seen))
+    received, sent = gradients(5, first), rows(6, second)
+    ours, scaled = passive(received, sent), passive(2.0**12 * received, 2.0**12 * sent)
     assert np.allclose(features_of(ours), features_of(scaled), atol=2e-3, equal_nan=True)
 
 

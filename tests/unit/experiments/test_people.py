@@ -17,7 +17,7 @@ from florist.experiments.people import Generated, HeldOut, PeopleSettings, load_
 if TYPE_CHECKING:
     from pathlib import Path
 
-LINEAR = PreprocessingSettings(min_count=1, scaling="linear")
+LINEAR = PreprocessingSettings(min_count=1, scaling="linear", bins=0)
 
 
 def table(path: Path, rows: int = 200) -> Table:

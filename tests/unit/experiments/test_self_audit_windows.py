@@ -29,7 +29,7 @@ def audited(monkeypatch: pytest.MonkeyPatch, settings: AuditSettings, steps: int
     """Train with 3% positives in batches of 1,024; both parties audit themselves."""
     setup = partial(RunSetup, audit=AuditPlan(settings))
     monkeypatch.setattr(simulation, "RunSetup", setup)
-    return run(0.03, 1024, steps=steps)
+    return run(0.03, 1024, steps=steps, cut_width=128)
 
 
 def plant_leak(monkeypatch: pytest.MonkeyPatch) -> None:

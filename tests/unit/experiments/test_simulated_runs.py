@@ -25,7 +25,7 @@ PEOPLE = 900
 HOLDINGS = Holdings(np.arange(600), np.arange(300, 900))
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
-    "label-minority": {"labels": {"strategy": "label-minority"}},
+    "label-minority": {"labels": {"strategy": "label-minority"}, "stand_ins": "plain"},
     "re-drawn": {"sticky": False},
 }
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import numpy as np
 import pytest
 
+from florist.common.audit.attacks import PASSIVE_ATTACKS, Attack
+from florist.common.audit.view import PassiveView
 from florist.common.core.errors import PeerLost
+from florist.common.core.registry import Registry
 from florist.common.settings.agreement import (
     FeatureStrategyName,
     LabelStrategyName,
@@ -59,9 +63,12 @@ def trial(method: str = "default", **changes: object) -> Trial:
 
 def test_the_default_uses_the_agreements_defaults() -> None:
     made = trial("default", epochs=2).agreement()
-    given = {"epochs": 2, "batch_size": 128, "cut_width": 8, "checkpoint_every": 0}
+    given = {"epochs": 2, "batch_size": 128, "checkpoint_every": 0}
     own = {"test_table": True, "micro_batch": 2048}
     assert made == TrainingAgreement.model_validate(given | own)
+    with_cut = trial("default", cut_width=16).agreement()
+    assert (with_cut.cut_width, with_cut.wire_width) == (16, 17)
+    assert trial("florist-paper").agreement().cut_width == 8  # the last of `hidden`
 
 
 def test_the_papers_methods_change_what_their_names_say() -> None:
@@ -273,6 +280,88 @@ def test_the_truth_of_the_views_matches_the_holdings(people: People) -> None:
     assert (~seen.has_label & ~seen.has_features).sum() == 7
     shown = np.concatenate([step.ranks for step in seen.passive.steps])
     assert np.array_equal(np.sort(shown), np.arange(seen.passive.union_size))
+    assert seen.active.known_stand_ins is not None
+    assert np.array_equal(
+        seen.active.known_stand_ins, np.flatnonzero(~seen.has_label & ~seen.has_features)
+    )
     for mine, theirs in zip(seen.passive.steps, seen.active.steps, strict=True):
         assert mine.embeddings is theirs.embeddings  # in memory once
         assert np.array_equal(np.isfinite(theirs.labels), seen.has_label[theirs.ranks])
+
+
+def test_each_party_knows_its_own_dummies_and_features(people: People) -> None:
+    own = tuple(people.columns.column_names[:3])
+    with_columns = replace(people, active_columns=own)
+    how = trial(active_dummies=30, passive_dummies=50)
+    holdings = how.holdings(people.train)
+    world, _ = with_columns.worlds(holdings.passive, holdings.active, how.preprocessing)
+    settings = SimulationSettings(
+        how.agreement().model_copy(update={"test_table": False}), how.model, how.optimiser
+    )
+    seen = observe(world, holdings, None, settings).seen
+    assert seen is not None
+    nobodys = np.flatnonzero(~seen.has_label & ~seen.has_features)
+    active, passive = seen.active.known_stand_ins, seen.passive.known_stand_ins
+    assert active is not None
+    assert passive is not None
+    assert (len(active), len(passive)) == (30, 50)
+    assert np.array_equal(np.sort(np.concatenate([active, passive])), nobodys)
+    union = simulation.Union.drawn(len(people.labels), holdings, settings.seed)
+    for view, features, rows in (
+        (seen.active, world.own_features, holdings.active),
+        (seen.passive, world.features, holdings.passive),
+    ):
+        assert features is not None
+        assert view.features is not None
+        order = rows[np.argsort(union.rank_of[rows])]
+        assert np.array_equal(view.features.rows.numeric, features.numeric[order])
+        assert np.array_equal(view.features.rows.categories, features.categories[order])
+    assert seen.active.features is not None
+    assert seen.active.features.cardinalities == world.own_cardinalities
+    wide = settings.agreement.wide_outputs
+    assert {step.logit_columns for step in seen.active.steps} == {wide}
+    assert {step.logit_columns for step in seen.passive.steps} == {wide}
+
+
+def test_attacks_are_measured_by_stratum_or_skipped_with_a_reason() -> None:
+    many = load_people(
+        PeopleSettings(generated=Generated(people=4000), split=HeldOut(test=0.1, validation=0.0))
+    )
+    leaky = METHODS["florist-paper"].but("leaky", labels={"strategy": "label-minority"})
+    how = trial(active_dummies=300, passive_dummies=300).model_copy(update={"method": leaky})
+    result = run_trial(many, how, AUDIT)
+    for side, attack in (("passive", "gradient-direction"), ("active", "known-stand-ins")):
+        (whole,) = result.values("attack_folded_auc", side=side, attack=attack)
+        (worst,) = result.values("worst_stratum_auc", side=side, attack=attack)
+        strata = result.values("stratum_folded_auc", side=side, attack=attack)
+        assert whole.stratum is None
+        assert worst.stratum in {each.stratum for each in strata}
+        assert len({each.stratum for each in strata}) == len(strata) >= 2
+        assert worst.low == max(each.low or 0 for each in strata)
+    strongest = result.worst_stratum("passive")
+    assert strongest is not None
+    assert strongest.low is not None
+    assert strongest.low > 0.6
+    skipped = {(each.side, each.attack): each.reason for each in result.skipped}
+    assert skipped["active", "pair"] == "needs features of the attacker's own"
+    assert skipped["passive", "flips"] == "needs two epochs"
+    assert not result.values("attack_auc", attack="pair")
+    assert result.sizes["union"] == result.sizes["active"] + result.sizes["passive"] - (
+        result.sizes["shared"] - 600
+    )
+
+
+def test_inverted_scores_count_as_much(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attacker may invert its scores; only the unfolded AUC says that it has to."""
+    attacks = Registry[Attack[PassiveView]]("attack")
+    direct = PASSIVE_ATTACKS["gradient-direction"]
+    attacks.register(direct)
+    attacks.register(Attack("inverted", lambda view: -direct.score(view)))
+    monkeypatch.setattr("florist.experiments.trial.PASSIVE_ATTACKS", attacks)
+    leaky = METHODS["florist-paper"].but("leaky", labels={"strategy": "label-minority"})
+    result = run_trial(people, trial().model_copy(update={"method": leaky}), AUDIT)
+    for metric in ("attack_folded_auc", "tpr_0.01", "finds_real_0.01"):
+        one, other = result.values(metric, side="passive")[:2]
+        assert one.value == pytest.approx(other.value)
+    one, other = result.values("attack_auc", side="passive")
+    assert one.value == pytest.approx(1 - other.value)
