@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from starlette.exceptions import HTTPException
 
-from florist.common.bundle.manifest import BundleManifest, file_digests, read_manifest
+from florist.common.bundle.manifest import FORMAT, BundleManifest, file_digests, read_manifest
 from florist.common.cluster.branch_codec import (
     decode_head_request,
     decode_member_request,
@@ -220,7 +220,7 @@ def _model_file(folder: Path) -> Target:
     (training / "model.safetensors").write_bytes(b"weights")
     _PREPROCESSING.save(training / "preprocessing")
     BundleManifest(
-        format=1,
+        format=FORMAT,
         release="1",
         role="active",
         run=_DIGEST.hex(),
