@@ -54,6 +54,10 @@ AUTO_BATCH_SIZES = (64, 8192)
 AUTO_RATE, MAX_AUTO_RATE = 0.06, 0.005
 
 
+#: The smallest union with a label aggregate by `auto`. In smaller ones the noise exceeds the sums.
+AUTO_AGGREGATE_FROM = 10_000
+
+
 def auto_batch_size(union_size: int) -> int:
     """Return the power of two nearest to the root of the size, so that steps grow like the root.
 
@@ -66,6 +70,11 @@ def auto_batch_size(union_size: int) -> int:
 def auto_learning_rate(steps: int) -> float:
     """Return the highest learning rate for a number of steps, with two digits."""
     return float(f"{min(AUTO_RATE / math.sqrt(steps), MAX_AUTO_RATE):.2g}")
+
+
+def auto_aggregate_privacy(union_size: int) -> AggregatePrivacy | None:
+    """Return the guarantee of the label aggregate for a size of the union; None for small ones."""
+    return AggregatePrivacy() if union_size >= AUTO_AGGREGATE_FROM else None
 
 
 class SyntheticLabels(Section):
@@ -95,6 +104,51 @@ class SyntheticFeatures(Section):
         description="How synthetic features are chosen. fea-sampling: the features of one of the "
         "party's own rows, drawn at random. fea-gaussian, fea-random: random embeddings, for "
         "experiments only, because the peer can recognise them.",
+    )
+
+
+class AggregatePrivacy(Section):
+    """The guarantee of differential privacy for the label aggregate."""
+
+    epsilon: float = Field(
+        default=4.0,
+        ge=0.01,
+        le=100,
+        description="How much one person of the active party can change the aggregate: the "
+        "probability of anything that the passive party can learn from it changes by a factor of "
+        "at most e^epsilon. Smaller is more private, and gives a worse first model.",
+    )
+    delta: float = Field(
+        default=1e-7,
+        gt=0,
+        lt=1,
+        description="Probability with which that factor may be exceeded.",
+    )
+
+
+def _check_aggregate_privacy(value: object) -> object:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError("must be `auto`, null, or a section with epsilon and delta")
+    return value
+
+
+class AggregateAgreement(Section):
+    """The label aggregate: noised sums of labels by category, from which training starts."""
+
+    privacy: Annotated[
+        AggregatePrivacy | Literal["auto"] | None, BeforeValidator(_check_aggregate_privacy)
+    ] = Field(
+        default="auto",
+        description="Differential privacy of the aggregate: the sums of the active party's labels "
+        "for each category of the passive party's features, computed under encryption and noised, "
+        "which give the passive party a first model. auto: chosen by the size of the union; none "
+        "for small ones. null: no aggregate.",
+    )
+    min_count: int = Field(
+        default=10,
+        ge=1,
+        description="Categories with fewer rows of the passive party are merged into one per "
+        "column before labels are summed.",
     )
 
 
@@ -213,6 +267,11 @@ class TrainingAgreement(Section):
         "regardless of the label.",
     )
 
+    aggregate: AggregateAgreement = Field(
+        default=AggregateAgreement(),
+        description="The label aggregate, from which training starts. Needs wide: true.",
+    )
+
     @check_model(mode="after")
     def _something_is_sent(self) -> Self:
         if not self.cut_width and not self.wide:
@@ -237,6 +296,15 @@ class TrainingAgreement(Section):
             problem = f"at most {MAX_OFFERS} classes, because each one is an offer"
         if problem:
             raise ValueError(f"stand_ins: oblivious needs {problem}; or set stand_ins: plain")
+        return self
+
+    @check_model(mode="after")
+    def _an_aggregate_is_usable(self) -> Self:
+        if not self.wide and isinstance(self.aggregate.privacy, AggregatePrivacy):
+            raise ValueError(
+                "aggregate.privacy needs wide: true, because the first model is a wide part; or "
+                "set aggregate.privacy: null"
+            )
         return self
 
     @property
@@ -278,6 +346,13 @@ class TrainingAgreement(Section):
             raise ValueError("the learning rate is not resolved")
         return self.learning_rate
 
+    @property
+    def known_aggregate_privacy(self) -> AggregatePrivacy | None:
+        """The guarantee of the label aggregate of a resolved agreement; None without one."""
+        if self.aggregate.privacy == "auto":
+            raise ValueError("the privacy of the aggregate is not resolved")
+        return self.aggregate.privacy
+
     def resolved(self, union_size: int) -> TrainingAgreement:
         """Return this agreement with numbers instead of `auto`, for a union of this size.
 
@@ -289,7 +364,13 @@ class TrainingAgreement(Section):
         rate = self.learning_rate
         if rate == "auto":
             rate = auto_learning_rate(self.epochs * -(-union_size // batch_size))
-        return self.model_copy(update={"batch_size": batch_size, "learning_rate": rate})
+        privacy = self.aggregate.privacy
+        if privacy == "auto":
+            privacy = auto_aggregate_privacy(union_size) if self.wide else None
+        aggregate = self.aggregate.model_copy(update={"privacy": privacy})
+        return self.model_copy(
+            update={"batch_size": batch_size, "learning_rate": rate, "aggregate": aggregate}
+        )
 
     def steps(self, union_size: int) -> int:
         """Return the number of optimiser steps of a resolved agreement."""
