@@ -21,17 +21,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from florist.common.core.errors import ProtocolViolation
+from florist.common.groups.ristretto255 import (
+    ENCODED_BYTES,
+    ORDER,
+    Element,
+    times_generator,
+)
 from florist.common.oblivious_transfer.key_derivation import (
     check_secret,
     derived,
     digest,
     wide_digest,
-)
-from florist.common.oblivious_transfer.ristretto255 import (
-    ENCODED_BYTES,
-    ORDER,
-    Element,
-    times_generator,
 )
 
 #: Base transfers: the security parameter of the extension.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.common.core.errors import ProtocolViolation
+from florist.common.groups.ristretto255 import IDENTITY, Element
 from florist.common.oblivious_transfer import BaseReceiver, BaseSender
 from florist.common.oblivious_transfer import base_transfers as module
-from florist.common.oblivious_transfer.ristretto255 import IDENTITY, Element
-from tests.unit.oblivious_transfer.test_ristretto255 import INVALID
+from tests.unit.groups.test_ristretto255 import INVALID
 
 if TYPE_CHECKING:
     from tests.unit.oblivious_transfer.conftest import Base

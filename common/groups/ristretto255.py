@@ -1,9 +1,10 @@
 """The prime-order group ristretto255 of RFC 9496, in plain big-integer arithmetic.
 
 Elements have one valid encoding of 32 bytes each, and there is no cofactor: whatever `decode`
-accepts is an element of the group of prime order. The base transfers need some hundred
-multiplications per run, for which this is fast enough. The sequence of operations does not depend
-on scalars, but the time of the big-integer operations may; every scalar is used once per run.
+accepts is an element of the group of prime order. This is fast enough for some hundred
+multiplications per run; `ristretto255_arrays` computes the same for whole arrays. The sequence of
+operations does not depend on scalars, but the time of the big-integer operations may; every scalar
+is used once per run.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.oblivious_transfer.ristretto255 import (
+from florist.common.groups.ristretto255 import (
     IDENTITY,
     ORDER,
     Element,
