@@ -5,24 +5,21 @@ a count hides one person: exp(epsilon) bounds the ratio of the probabilities of 
 where only one of the two neighbouring counts can give the result, and that has probability P(0).
 `for_guarantee` chooses the smallest `t` with P(0) <= delta.
 
-Sampling follows Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy"
-(arXiv 2004.00010): it compares integers only, so the probabilities are exactly those above. With
-floating-point numbers they would not be, and the low bits of a sample could reveal the count
-(Mironov 2012).
+Sampling compares integers only (see `exact_sampling`), so the probabilities are exactly those
+above.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Self
 
-#: Returns an integer that is uniform on {0, ..., n - 1}.
-RandomBelow = Callable[[int], int]
+from florist.common.privacy.exact_sampling import RandomBelow, discrete_laplace
+
 #: A certified interval: (at most the value, at least the value).
 Bounds = tuple[Fraction, Fraction]
 
@@ -110,7 +107,7 @@ class CountNoise:
 
     def draw(self) -> int:
         """Draw a value, with exactly the stated probabilities."""
-        while abs(value := _discrete_laplace(self.epsilon, self.random_below)) > self.radius:
+        while abs(value := discrete_laplace(self.epsilon, self.random_below)) > self.radius:
             pass
         return self.radius + value
 
@@ -128,30 +125,3 @@ def exp_bounds(exponent: Fraction) -> Bounds:
     low = down.next_minus(down.exp(down.divide(*parts)))
     high = up.next_plus(up.exp(up.divide(*parts)))
     return max(Fraction(low), Fraction(0)), Fraction(high)
-
-
-def _discrete_laplace(epsilon: Fraction, below: RandomBelow) -> int:
-    """Draw an integer `y` with probability proportional to exp(-epsilon |y|): their Algorithm 2."""
-    scale = epsilon.denominator
-    while True:
-        fraction = below(scale)
-        if not bernoulli_exp(Fraction(fraction, scale), below):
-            continue
-        whole = 0
-        while bernoulli_exp(Fraction(1), below):
-            whole += 1
-        size = (fraction + scale * whole) // epsilon.numerator
-        negative = below(2) == 1
-        if negative and size == 0:
-            continue  # zero must not be counted twice
-        return -size if negative else size
-
-
-def bernoulli_exp(gamma: Fraction, below: RandomBelow) -> bool:
-    """Return True with probability exp(-`gamma`), for `gamma` in [0, 1]: their Algorithm 1."""
-    if not 0 <= gamma <= 1:
-        raise ValueError("gamma must be between 0 and 1")
-    k = 1
-    while below(gamma.denominator * k) < gamma.numerator:
-        k += 1
-    return k % 2 == 1

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.privacy import count_noise
+from florist.common.privacy import exact_sampling
 from florist.common.privacy.count_noise import CountNoise, exact_fraction, exp_bounds
 
 if TYPE_CHECKING:
@@ -213,11 +213,11 @@ def test_the_code_of_the_sampler_has_these_probabilities(
             raise _MoreNumbersNeededError(chances)
         return number
 
-    def trial(gamma: Fraction, _: object) -> bool:
-        success = math.exp(-gamma)
+    def trial(numerator: int, denominator: int, _: object) -> bool:
+        success = math.exp(-numerator / denominator)
         return choose([1 - success, success]) == 1
 
-    monkeypatch.setattr(count_noise, "bernoulli_exp", trial)
+    monkeypatch.setattr(exact_sampling, "bernoulli_exp", trial)
     sampler = CountNoise(epsilon, radius, lambda n: choose([1 / n] * n))
     found = dict.fromkeys(range(2 * radius + 1), 0.0)
     order = count()

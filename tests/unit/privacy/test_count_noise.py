@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from florist.common.privacy.count_noise import (
-    CountNoise,
-    bernoulli_exp,
-    exact_fraction,
-    exp_bounds,
-)
+from florist.common.privacy.count_noise import CountNoise, exact_fraction, exp_bounds
 
 epsilons = st.fractions(Fraction(1, 50), 5, max_denominator=100)
 radii = st.integers(1, 60)
@@ -121,52 +115,6 @@ def test_operating_system_entropy_is_the_default() -> None:
     assert abs(sum(drawn) / 2000 - noise.mean) < 8 * noise.deviation / math.sqrt(2000)
     assert len(set(drawn)) > 3
     assert "random" not in repr(noise)
-
-
-@pytest.mark.parametrize("gamma", [Fraction(0), Fraction(1), Fraction(1, 2), Fraction(2, 3)])
-def test_bernoulli_trials_by_enumeration(gamma: Fraction) -> None:
-    """Enumerate every sequence of random numbers: the probability of True is exp(-gamma)."""
-    depth = 6
-
-    class OutOfNumbersError(Exception):
-        pass
-
-    def outcome(choices: tuple[int, ...]) -> tuple[bool, Fraction]:
-        """Replay comparisons: 0 stands for a number below the numerator, 1 for one above."""
-        probability, used = Fraction(1), 0
-
-        def below(n: int) -> int:
-            nonlocal probability, used
-            if used == len(choices):
-                raise OutOfNumbersError
-            success = Fraction(gamma.numerator, n)
-            probability *= 1 - success if choices[used] else success
-            used += 1
-            return gamma.numerator if choices[used - 1] else gamma.numerator - 1
-
-        result = bernoulli_exp(gamma, below)
-        # Only the first of all sequences with the same beginning counts.
-        return result, probability if used == len(choices) else Fraction(0)
-
-    true = total = Fraction(0)
-    for length in range(1, depth + 1):
-        for choices in product((0, 1), repeat=length):
-            try:
-                result, probability = outcome(choices)
-            except OutOfNumbersError:
-                continue
-            total += probability
-            true += probability * result
-    left = 1 - total
-    assert left <= Fraction(1, math.factorial(depth))
-    assert true <= Fraction(math.exp(-float(gamma))) + Fraction(1, 10**12)
-    assert true + left >= Fraction(math.exp(-float(gamma))) - Fraction(1, 10**12)
-
-
-@pytest.mark.parametrize("gamma", [Fraction(-1, 2), Fraction(3, 2)])
-def test_bernoulli_trials_outside_their_range(gamma: Fraction) -> None:
-    with pytest.raises(ValueError, match="gamma"):
-        bernoulli_exp(gamma, random.randrange)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0])
