@@ -6,6 +6,7 @@
 #include "curve_check.h"
 #include "hash_to_curve.h"
 #include "ifma.h"
+#include "ristretto255.h"
 #include "x25519_avx2.h"
 #include "x25519_ifma.h"
 
@@ -204,6 +205,199 @@ static PyObject *on_curve_batch_ifma(PyObject *module, PyObject *args)
                : NULL;
 }
 
+/* --- ristretto255 --- */
+
+#define POINT (POINT_WORDS * (Py_ssize_t)sizeof(uint64_t))
+#define TABLE (TABLE_WORDS * (Py_ssize_t)sizeof(uint64_t))
+
+/* Releases the buffers and returns None if `done`, else NULL with the error that is set. */
+static PyObject *released(Py_buffer *buffers, int count, int done)
+{
+    for (int i = 0; i < count; i++)
+        PyBuffer_Release(&buffers[i]);
+    return done ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *ristretto_decode(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[3]; /* encoded, points, valid */
+    if (!PyArg_ParseTuple(args, "y*w*w*", &b[0], &b[1], &b[2]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], ELEMENT, "encoded");
+    int all = -1;
+    if (count >= 0 && same_count(count, item_count(&b[1], POINT, "points"), "points") &&
+        same_count(count, b[2].len, "valid")) {
+        Py_BEGIN_ALLOW_THREADS
+        all = florist_ristretto_decode(b[1].buf, b[2].buf, b[0].buf, (size_t)count);
+        Py_END_ALLOW_THREADS
+    }
+    for (int i = 0; i < 3; i++)
+        PyBuffer_Release(&b[i]);
+    return all >= 0 ? PyBool_FromLong(all) : NULL;
+}
+
+static PyObject *ristretto_encode(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[2]; /* points, encoded */
+    if (!PyArg_ParseTuple(args, "y*w*", &b[0], &b[1]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], POINT, "points");
+    const int fit = count >= 0 && same_count(count, item_count(&b[1], ELEMENT, "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_ristretto_encode(b[1].buf, b[0].buf, (size_t)count);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 2, fit);
+}
+
+static PyObject *ristretto_add(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[3]; /* a, b, out */
+    if (!PyArg_ParseTuple(args, "y*y*w*", &b[0], &b[1], &b[2]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], POINT, "a");
+    const int same = b[1].len == POINT;
+    const int fit = count >= 0 &&
+                    (same || same_count(count, item_count(&b[1], POINT, "b"), "b")) &&
+                    same_count(count, item_count(&b[2], POINT, "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_ristretto_add(b[2].buf, b[0].buf, b[1].buf, (size_t)count, same);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 3, fit);
+}
+
+static PyObject *ristretto_multiply(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[3]; /* points, scalar, out */
+    if (!PyArg_ParseTuple(args, "y*y*w*", &b[0], &b[1], &b[2]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], POINT, "points");
+    const int fit = count >= 0 && same_count(SCALAR_BYTES, b[1].len, "scalar") &&
+                    same_count(count, item_count(&b[2], POINT, "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_ristretto_multiply(b[2].buf, b[0].buf, (size_t)count, b[1].buf);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 3, fit);
+}
+
+static PyObject *ristretto_table(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[2]; /* point, table */
+    if (!PyArg_ParseTuple(args, "y*w*", &b[0], &b[1]))
+        return NULL;
+    const int fit = same_count(POINT, b[0].len, "point") && same_count(TABLE, b[1].len, "table");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_ristretto_table(b[1].buf, b[0].buf);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 2, fit);
+}
+
+static PyObject *ristretto_multiply_table(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[3]; /* table, scalars, out */
+    if (!PyArg_ParseTuple(args, "y*y*w*", &b[0], &b[1], &b[2]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[1], SCALAR_BYTES, "scalars");
+    const int fit = count >= 0 && same_count(TABLE, b[0].len, "table") &&
+                    same_count(count, item_count(&b[2], POINT, "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_ristretto_multiply_table(b[2].buf, b[0].buf, b[1].buf, (size_t)count);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 3, fit);
+}
+
+static PyObject *ristretto_ordinates(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[2]; /* points, out */
+    if (!PyArg_ParseTuple(args, "y*w*", &b[0], &b[1]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], POINT, "points");
+    const int fit =
+        count >= 0 && same_count(count, item_count(&b[1], sizeof(uint64_t), "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_ristretto_ordinates(b[1].buf, b[0].buf, (size_t)count);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 2, fit);
+}
+
+static PyObject *ristretto_accumulate(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[4]; /* pairs, rows, coordinates, sums */
+    if (!PyArg_ParseTuple(args, "y*y*y*w*", &b[0], &b[1], &b[2], &b[3]))
+        return NULL;
+    int fit = 0;
+    const Py_ssize_t pairs = item_count(&b[0], 2 * POINT, "pairs");
+    const Py_ssize_t rows = pairs < 0 ? -1 : item_count(&b[1], sizeof(int64_t), "rows");
+    const Py_ssize_t cells = rows < 0 ? -1 : item_count(&b[2], sizeof(int32_t), "coordinates");
+    const Py_ssize_t sums = cells < 0 ? -1 : item_count(&b[3], 2 * POINT, "sums");
+    if (sums < 0)
+        ;
+    else if (rows ? cells % rows : cells)
+        PyErr_Format(PyExc_ValueError, "coordinates: %zd items for %zd rows", cells, rows);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        fit = florist_ristretto_accumulate(b[3].buf, (size_t)sums, b[0].buf, (size_t)pairs, b[1].buf,
+                                           (size_t)rows, b[2].buf, rows ? (size_t)(cells / rows) : 0);
+        Py_END_ALLOW_THREADS
+        if (!fit)
+            PyErr_SetString(PyExc_ValueError, "rows or coordinates: out of range");
+    }
+    return released(b, 4, fit);
+}
+
+static PyObject *scalars_reduce(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[2]; /* wide, out */
+    if (!PyArg_ParseTuple(args, "y*w*", &b[0], &b[1]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], WIDE_BYTES, "wide");
+    const int fit = count >= 0 && same_count(count, item_count(&b[1], SCALAR_BYTES, "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_scalars_reduce(b[1].buf, b[0].buf, (size_t)count);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 2, fit);
+}
+
+static PyObject *scalars_multiply_add(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer b[4]; /* scalars, factor, values, out */
+    if (!PyArg_ParseTuple(args, "y*y*y*w*", &b[0], &b[1], &b[2], &b[3]))
+        return NULL;
+    const Py_ssize_t count = item_count(&b[0], SCALAR_BYTES, "scalars");
+    const int fit = count >= 0 && same_count(SCALAR_BYTES, b[1].len, "factor") &&
+                    same_count(count, item_count(&b[2], sizeof(int64_t), "values"), "values") &&
+                    same_count(count, item_count(&b[3], SCALAR_BYTES, "out"), "out");
+    if (fit) {
+        Py_BEGIN_ALLOW_THREADS
+        florist_scalars_multiply_add(b[3].buf, b[0].buf, b[1].buf, b[2].buf, (size_t)count);
+        Py_END_ALLOW_THREADS
+    }
+    return released(b, 4, fit);
+}
+
 static PyMethodDef functions[] = {
     {"ifma_available", ifma_available, METH_NOARGS, NULL},
     {"x25519_ifma", x25519_ifma, METH_VARARGS, NULL},
@@ -215,6 +409,16 @@ static PyMethodDef functions[] = {
     {"elligator2_map_ifma", elligator2_map_ifma, METH_VARARGS, NULL},
     {"on_curve_batch", on_curve_batch, METH_VARARGS, NULL},
     {"on_curve_batch_ifma", on_curve_batch_ifma, METH_VARARGS, NULL},
+    {"ristretto_decode", ristretto_decode, METH_VARARGS, NULL},
+    {"ristretto_encode", ristretto_encode, METH_VARARGS, NULL},
+    {"ristretto_add", ristretto_add, METH_VARARGS, NULL},
+    {"ristretto_multiply", ristretto_multiply, METH_VARARGS, NULL},
+    {"ristretto_table", ristretto_table, METH_VARARGS, NULL},
+    {"ristretto_multiply_table", ristretto_multiply_table, METH_VARARGS, NULL},
+    {"ristretto_ordinates", ristretto_ordinates, METH_VARARGS, NULL},
+    {"ristretto_accumulate", ristretto_accumulate, METH_VARARGS, NULL},
+    {"scalars_reduce", scalars_reduce, METH_VARARGS, NULL},
+    {"scalars_multiply_add", scalars_multiply_add, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
