@@ -40,8 +40,7 @@ void florist_ristretto_table(uint64_t table[TABLE_WORDS], const uint64_t point[P
 void florist_ristretto_multiply_table(uint64_t *out, const uint64_t table[TABLE_WORDS],
                                       const uint8_t *scalars, size_t count);
 
-/* The low 64 bits of each point's affine y. In the subgroup of prime order a point and its negative
- * have the same y, and no others. */
+/* The low 64 bits of each point's affine y. A point and its negative have the same y, and no others. */
 void florist_ristretto_ordinates(uint64_t *out, const uint64_t *points, size_t count);
 
 /* Adds both points of pair rows[i] to the pair `coordinates[i][c]` of sums, for each i < count and
