@@ -12,11 +12,13 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.settings.keys import describe_keys
 from florist.common.settings.loader import parse_config
 from florist.common.settings.party_config import PartyConfig
+from florist.common.settings.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from florist.common.core.roles import RoleName
+    from florist.common.settings.keys import Key
     from florist.common.settings.network import Tls
 
 _WIDTH = 92
@@ -96,12 +98,17 @@ def _body(values: dict[str, object]) -> Iterator[str]:
         if not key.is_section:
             yield f"{entry} {yaml_value(values.get(key.dotted, key.default))}"
         elif key.dotted in nulls or (
-            key.optional and not any(name.startswith(f"{key.dotted}.") for name in values)
+            _has_no_keys(key) and not any(name.startswith(f"{key.dotted}.") for name in values)
         ):
             skipped = f"{key.dotted}."
-            yield f"{entry} null"
+            yield f"{entry} {yaml_value(None if key.dotted in nulls else key.default)}"
         else:
             yield entry
+
+
+def _has_no_keys(key: Key) -> bool:
+    """Return whether a section is, by default, null or a value such as `auto`."""
+    return not key.required and not isinstance(key.default, Section)
 
 
 def yaml_value(value: object) -> str:

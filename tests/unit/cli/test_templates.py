@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from florist.cli.templates import party_config_text, yaml_value
 from florist.common.core.errors import ConfigurationError
+from florist.common.settings.agreement import AggregatePrivacy
 from florist.common.settings.keys import describe_keys
 from florist.common.settings.loader import load_config, parse_config
 from florist.common.settings.network import Tls
@@ -51,14 +52,26 @@ def test_every_key_is_written_with_its_default(tmp_path: Path, tls: Tls | None) 
     )
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     left_out = {("data", "test"), ("data", "evaluation"), *([] if tls else [("network", "tls")])}
+    without_keys = ("agreement", "training", "aggregate", "privacy")
     for key in describe_keys(PartyConfig):
-        if key.path[:2] in left_out:
+        if key.path[:2] in left_out or key.path[:-1] == without_keys:
             continue
         value = written
         for part in key.path:
             value = value[part]
-        if not key.is_section and not key.required:
+        if key.path == without_keys or not (key.is_section or key.required):
             assert value == key.default
+
+
+def test_a_section_that_is_a_word_by_default_can_have_keys(tmp_path: Path) -> None:
+    file = tmp_path / "active.yml"
+    name = "agreement.training.aggregate.privacy"
+    file.write_text(template(changes={f"{name}.epsilon": 2.0}), encoding="utf-8")
+    privacy = load_config(file).agreement.training.aggregate.privacy
+    assert isinstance(privacy, AggregatePrivacy)
+    assert privacy == AggregatePrivacy(epsilon=2.0)
+    file.write_text(template(changes={name: None}), encoding="utf-8")
+    assert load_config(file).agreement.training.aggregate.privacy is None
 
 
 def test_every_key_has_a_comment() -> None:
