@@ -102,6 +102,7 @@ class SharedSample:
     processes: int = 1
 
     id_column = click_data.ID_COLUMN
+    suffix = ".csv"
 
     def write(self, active: Path, passive: Path) -> None:
         data, everyone = click_data.generate(self.rows, seed=1), np.arange(self.rows)

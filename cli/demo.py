@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
@@ -18,6 +17,7 @@ from florist.api.audit import load_audit
 from florist.api.runs import load_run
 from florist.cli.audit import describe_audit
 from florist.cli.init import Names, write_first_files
+from florist.cli.party_processes import party_command
 from florist.cli.show import describe_training
 from florist.common.core.errors import InternalError, PeerLost
 from florist.common.core.ports import free_port
@@ -104,10 +104,11 @@ def _start(
     role: str, directory: Path, console: Console, stack: ExitStack, stage: str = "all"
 ) -> subprocess.Popen[str]:
     """Start one party; its log is printed with its role, and it never outlives the demo."""
-    command = [sys.executable, "-m", "florist.cli.party", "--role", role, "--stage", stage]
-    command += ["--config", str(directory / f"{role}.yml"), "--log-format", "text"]
     party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        party_command(role, directory, stage),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     stack.callback(_end, party)
     assert party.stderr is not None

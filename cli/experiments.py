@@ -136,6 +136,58 @@ def choice_of_default(
     _exit_with(failures)
 
 
+@app.command("two-parties")
+def runs_of_two_parties(
+    real: Annotated[
+        Path,
+        typer.Option(
+            help="Folder with public data of two organisations: sba_loans, default_credit, "
+            "diabetes130 and bank_marketing, each in a sub-folder."
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for the table and all results.")] = Path(
+        "two-party-experiments"
+    ),
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds per data set.")] = 3,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            min=100,
+            help="Rows to sample from each data set; default: all, but 60,000 of sba_loans.",
+        ),
+    ] = None,
+    data_set: Annotated[
+        list[str] | None, typer.Option(help="Only this data set; repeatable. Default: all four.")
+    ] = None,
+) -> None:
+    """Train with two real processes and default settings; compare with what needs no union.
+
+    Each seed splits the people between two parties, which align and train over mutual TLS on
+    localhost. The same learner is trained on the people whom both parties have, and on the active
+    party's own rows and features. If the command is interrupted, run it again to resume.
+    """
+    from florist.cli.party_processes import run_both_parties  # noqa: PLC0415 - loads torch
+    from florist.common.core.errors import ConfigurationError  # noqa: PLC0415
+    from florist.experiments.two_parties import (  # noqa: PLC0415
+        DATA_SETS,
+        Plan,
+        TwoPartyStudy,
+        as_markdown,
+    )
+
+    chosen = data_set or list(DATA_SETS)
+    if unknown := [name for name in chosen if name not in DATA_SETS]:
+        raise ConfigurationError(
+            f"--data-set {unknown[0]}: unknown; choose one of: {', '.join(DATA_SETS)}"
+        )
+    plan = Plan({name: rows or DATA_SETS[name] for name in chosen}, tuple(range(seeds)))
+    progress = set_up_output(LogFormat.auto, verbose=False)
+    cores = len(os.sched_getaffinity(0))
+    study = TwoPartyStudy(real, output, run_both_parties, cores, progress)
+    typer.echo(as_markdown(study.results(plan)))
+    _exit_with(study.failures)
+
+
 @app.command("sizes")
 def sizes_of_unions(
     epsilon: Annotated[float, typer.Option(min=0.001, help="ε of each union.")] = 1.0,

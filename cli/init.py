@@ -68,7 +68,8 @@ def write_first_files(
     host = _host(address)
     runs = {role: directory / "runs" / names[role] for role in _ROLES}
     certificates = directory / "certificates"
-    tables = {role: directory / "data" / f"{names[role]}.csv" for role in _ROLES}
+    suffix = sample.suffix if sample else ".csv"
+    tables = {role: directory / "data" / f"{names[role]}{suffix}" for role in _ROLES}
     texts = {
         role: party_config_text(
             role=role,

@@ -35,6 +35,11 @@ class Sample(Protocol):
     @property
     def id_column(self) -> str: ...
 
+    @property
+    def suffix(self) -> str:
+        """The file name suffix of the tables: .csv or .parquet."""
+        ...
+
     def write(self, active: Path, passive: Path) -> None:
         """Write both parties' tables; the paths are those of the training tables."""
         ...
@@ -54,6 +59,7 @@ class IdSample:
     seed: int = 0
 
     id_column = "person"
+    suffix = ".csv"
 
     def write(self, active: Path, passive: Path) -> None:
         random = np.random.default_rng(self.seed)
@@ -91,6 +97,7 @@ class ClickSample:
     evaluation_passive: float = 0.8
 
     id_column = click_data.ID_COLUMN
+    suffix = ".csv"
 
     def data(self) -> tuple[click_data.ClickData, click_data.ClickSplit]:
         """Return all training and test people, and the rows of each party."""
