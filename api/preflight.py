@@ -20,6 +20,7 @@ from florist.common.data.feature_store import FeatureStore
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import TableIds
 from florist.common.groups import make_group
+from florist.common.privacy.count_noise import exact_fraction
 from florist.common.privacy.ledger import ledger_folder, open_ledger, shown, total_cost
 from florist.common.psu.estimates import UnionCost, estimate_union, measure_speed
 from florist.common.psu.padded_set import most_padding
@@ -28,6 +29,7 @@ from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, make_hello
 from florist.common.session.stage_state import StageState
 from florist.common.settings.addresses import split_address
+from florist.common.settings.agreement import AUTO_AGGREGATE_FROM
 from florist.common.settings.party_config import PartyConfig
 from florist.common.stages.evaluation_union import releases
 from florist.common.storage.files import FolderStorage
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from florist.api.config import AnyPath
     from florist.common.data.scan_table import TableScan
     from florist.common.session.alignment_result import TableName
+    from florist.common.settings.agreement import AggregatePrivacy
     from florist.common.settings.data import Table
 
 #: Seconds to wait for an answer at the peer's address.
@@ -254,14 +257,40 @@ class PartyChecks:
             "evaluation": releases(config) if agreement.evaluation.table else 0,
         }
         used = {name: ids for name, ids in self._table_ids.items() if announced[name]}
+        sizes = sum(announced[name] for name in used)
+        aggregate, certain = self._aggregate
         with open_ledger(config) as ledger:
             ledger.prepare(used)
-            ledger.check_budget(sum(announced[name] for name in used))
+            ledger.check_budget(sizes, aggregate if certain else None)
             spent = total_cost(ledger.charges)
-        return (
+            fits = certain or _passes(lambda: ledger.check_budget(sizes, aggregate))
+        text = (
             f"{ledger_folder(config)}: "
-            f"{'exact sizes were announced' if spent is None else shown(spent) + ' spent'}"
+            f"{'exact sizes were announced' if spent is None else shown(spent) + ' spent'}; a run "
+            f"of all stages announces {sizes} size(s)"
         )
+        if (union := agreement.union.privacy) is not None:
+            text += f" at epsilon {union.epsilon:g} each"
+        if aggregate is None:
+            return text
+        cost = exact_fraction(aggregate.epsilon), exact_fraction(aggregate.delta)
+        text += (
+            f", and releases a label aggregate at {shown(cost)}"
+            if certain
+            else f". If the union has at least {AUTO_AGGREGATE_FROM:,} people, it also releases a "
+            f"label aggregate at {shown(cost)}"
+        )
+        return text if fits else f"{text}: more than is left of privacy.budget"
+
+    @property
+    def _aggregate(self) -> tuple[AggregatePrivacy | None, bool]:
+        """The most that our label aggregate can cost, and whether it certainly costs that."""
+        training, table = self._config.agreement.training, self._config.data.train
+        if table.label is None or training.most_aggregate_privacy is None:
+            return None, True
+        # The union has all of our people, and others.
+        known = training.resolved(self._id_counts[table]).known_aggregate_privacy
+        return training.most_aggregate_privacy, known is not None
 
     @cached_property
     def _cost(self) -> UnionCost:
@@ -329,6 +358,14 @@ def _peer_key(config: PartyConfig, certificate: bytes) -> str:
     pinned = config.network.tls is not None and config.network.tls.peer_key_sha256 is not None
     state = "as configured" if pinned else "network.tls.peer_key_sha256 is not set"
     return f"; the SHA-256 of its public key is {read_identity(certificate).key_sha256} ({state})"
+
+
+def _passes(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _can_listen(address: str) -> bool:

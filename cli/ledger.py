@@ -1,4 +1,4 @@
-"""`florist ledger`: what the unions with the peer have cost so far."""
+"""`florist ledger`: what the releases to the peer have cost so far."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def ledger(
         typer.Option(help="Print all charges in this format instead."),
     ] = None,
 ) -> None:
-    """Show what the unions with the peer have cost so far, and what is left of the budget."""
+    """Show what was released to the peer so far, what it cost, and what is left of the budget."""
     from florist.cli.ledger import (  # noqa: PLC0415
         as_csv,
         as_json,

@@ -1,9 +1,10 @@
-"""The privacy ledger of a party with one peer: what its unions cost, and what more they may.
+"""The privacy ledger of a party with one peer: what its releases cost, and what more they may.
 
 A size is charged right before this party announces it, so a run that fails afterwards is charged
-too. The costs of all sizes are added up (basic composition). Before a run connects, the ledger
-refuses it if the budget does not suffice, or if this party's set differs from the previous one by
-so few people that the results of both runs together would tell about just them.
+too; so is a label aggregate, by the active party. All costs are added up (basic composition).
+Before a run connects, the ledger refuses it if the budget does not suffice, or if this party's set
+differs from the previous one by so few people that the results of both runs together would tell
+about just them.
 
     <privacy.ledger>/<party>-with-<peer>/
       ledger.jsonl, ledger.head, ledger.key   see `ledger_file`
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.common.privacy.ledger_entries import Announced, Cost, Entry, Outcome, TableKind
-    from florist.common.settings.agreement import Agreement
+    from florist.common.settings.agreement import AggregatePrivacy, Agreement
     from florist.common.settings.party_config import PartyConfig
     from florist.common.settings.privacy import PrivacySettings
+    from florist.common.settings.union import CountPrivacy
     from florist.common.storage.id_column import Ids
 
 log = logging.getLogger("florist.privacy")
@@ -95,6 +97,7 @@ class Ledger:
     _prepared: dict[TableKind, _Prepared] = field(default_factory=dict)
     #: The charges of this run that have no outcome yet.
     _open: dict[TableKind, list[int]] = field(default_factory=dict)
+    _open_labels: list[int] = field(default_factory=list)
 
     @property
     def charges(self) -> list[Charge]:
@@ -117,30 +120,49 @@ class Ledger:
             self._prepare(table, ids, accept_difference)
 
     def is_charged(self, table: TableKind) -> bool:
-        """Whether the last charge of this table was for the prepared set and this agreement."""
-        last = _last(self.charges, table)
+        """Whether the last set of this table was charged for this set and this agreement.
+
+        `prepare` names the set. Charges of labels make no difference.
+        """
+        last = _last_set(self.charges, table)
         return last is not None and (last.set_digest, last.agreement_digest) == (
             self._prepared[table].digest,
             agreement_digest(self.agreement),
         )
 
-    def check_budget(self, releases: int) -> None:
-        """Check that this many sizes can still be announced within the budget.
+    def is_aggregate_charged(self) -> bool:
+        """Whether labels were charged since the last union of training tables, by this agreement.
+
+        If so, a run that kept the secret of its noise releases the same numbers again, for free.
+        """
+        charged = [charge for charge in self.charges if charge.table == "train"]
+        return (
+            bool(charged)
+            and charged[-1].announced == "labels"
+            and charged[-1].agreement_digest == agreement_digest(self.agreement)
+        )
+
+    def check_budget(self, releases: int, aggregate: AggregatePrivacy | None = None) -> None:
+        """Check that this much can still be released within the budget.
+
+        Args:
+            releases: the number of sizes to announce.
+            aggregate: the guarantee of a label aggregate, for a party that releases one.
 
         Raises:
             ConfigurationError: names the cost, what is left, and the history.
         """
         budget = self.settings.budget
-        if budget is None or not releases:
+        if budget is None or not (releases or aggregate):
             return
         privacy = self.agreement.union.privacy
-        if privacy is None:
+        if releases and privacy is None:
             raise ConfigurationError(
                 "agreement.union.privacy is null, so the union reveals exact sizes, which no "
                 "privacy.budget covers: set privacy.budget to null too, or agree on "
                 "agreement.union.privacy"
             )
-        cost = releases * exact_fraction(privacy.epsilon), releases * exact_fraction(privacy.delta)
+        cost = _cost(privacy, releases, aggregate)
         limit = exact_fraction(budget.epsilon), exact_fraction(budget.delta)
         spent = total_cost(self.charges)
         if spent is None:
@@ -153,12 +175,15 @@ class Ledger:
             left = tuple(
                 max(most - used, Fraction(0)) for most, used in zip(limit, spent, strict=True)
             )
+            sizes = [(f"announce {releases} sizes", "agreement.union.privacy.epsilon")]
+            sums = [("release a label aggregate", "agreement.training.aggregate.privacy.epsilon")]
+            planned = (sizes if releases else []) + (sums if aggregate else [])
             raise ConfigurationError(
-                f"privacy.budget: this run would announce {releases} sizes at a cost of "
-                f"{shown(cost)}, but of {shown(limit)} for this peer only {shown(left)} is left. "
-                f"{history(self.file.entries)} `florist ledger --config FILE` shows all. To "
+                f"privacy.budget: this run would {' and '.join(what for what, _ in planned)} at a "
+                f"cost of {shown(cost)}, but of {shown(limit)} for this peer only {shown(left)} is "
+                f"left. {history(self.file.entries)} `florist ledger --config FILE` shows all. To "
                 "continue, raise privacy.budget, which weakens the guarantee for everybody in the "
-                "table, or agree on a smaller agreement.union.privacy.epsilon"
+                f"table, or agree on a smaller {' or '.join(key for _, key in planned)}"
             )
 
     def charge(self, table: TableKind, size: int, announced: Announced = "union") -> None:
@@ -187,6 +212,35 @@ class Ledger:
         self._open.setdefault(table, []).append(len(self.charges))
         self._keep_hashes(table)
 
+    def charge_aggregate(self, privacy: AggregatePrivacy, people: int) -> None:
+        """Record the cost of a label aggregate, durably; call it right before the first release.
+
+        The set of the training table need not be prepared: it is that of the last union.
+
+        Args:
+            privacy: the guarantee of the class counts and sums together.
+            people: the number of this party's people whose labels are summed; it stays here.
+
+        Raises:
+            ConfigurationError: the budget does not suffice, or the ledger cannot be written.
+        """
+        self.check_budget(0, privacy)
+        aligned = _last_set(self.charges, "train")
+        self.file.append(
+            Charge(
+                number=len(self.charges) + 1,
+                date=now(),
+                table="train",
+                announced="labels",
+                set_digest=None if aligned is None else aligned.set_digest,
+                own_size=people,
+                epsilon=privacy.epsilon,
+                delta=privacy.delta,
+                agreement_digest=agreement_digest(self.agreement),
+            )
+        )
+        self._open_labels.append(len(self.charges))
+
     def settle(
         self,
         table: TableKind,
@@ -200,19 +254,33 @@ class Ledger:
         Raises:
             ConfigurationError: the ledger cannot be written.
         """
-        last = _last(self.charges, table)
-        numbers = self._open.pop(table, [last.number] if last else [])
-        for number in numbers:
-            entry = Settlement(
-                date=now(),
-                charge=number,
-                outcome=outcome,
-                peer_size=peer_size,
-                union_size=union_size,
+        last = _last_set(self.charges, table)
+        for number in self._open.pop(table, [last.number] if last else []):
+            self._settle(
+                Settlement(
+                    date=now(),
+                    charge=number,
+                    outcome=outcome,
+                    peer_size=peer_size,
+                    union_size=union_size,
+                )
             )
-            known = settlements(self.file.entries).get(number)
-            if known is None or known.model_copy(update={"date": entry.date}) != entry:
-                self.file.append(entry)
+
+    def settle_aggregate(self, outcome: Outcome) -> None:
+        """Record what became of this run's label aggregate, or else of the last one, if any.
+
+        Raises:
+            ConfigurationError: the ledger cannot be written.
+        """
+        last = [charge.number for charge in self.charges if charge.announced == "labels"][-1:]
+        numbers, self._open_labels = self._open_labels or last, []
+        for number in numbers:
+            self._settle(Settlement(date=now(), charge=number, outcome=outcome))
+
+    def _settle(self, entry: Settlement) -> None:
+        known = settlements(self.file.entries).get(entry.charge)
+        if known is None or known.model_copy(update={"date": entry.date}) != entry:
+            self.file.append(entry)
 
     def settle_failed(self) -> None:
         """Record that the charges of this run that have no outcome yet failed, if that is possible.
@@ -222,6 +290,9 @@ class Ledger:
         for table in list(self._open):
             with suppress(ConfigurationError):
                 self.settle(table, "failed")
+        if self._open_labels:
+            with suppress(ConfigurationError):
+                self.settle_aggregate("failed")
 
     def forget_prepared(self) -> None:
         """Delete the hashes of sets that were not charged."""
@@ -234,7 +305,7 @@ class Ledger:
             self._recover_hashes(table)
         digest = write_set_hashes(storage, _new(table), ids, self.file.key)
         self._prepared[table] = prepared = _Prepared(digest)
-        previous = _last(self.charges, table)
+        previous = _last_set(self.charges, table)
         if previous is None or previous.set_digest == digest or not self.settings.minimum_change:
             return
         differing = count_difference(storage, _hashes(table), _new(table))
@@ -256,7 +327,7 @@ class Ledger:
 
         A crash between a charge and the replacement of the hashes leaves them in the new file.
         """
-        previous = _last(self.charges, table)
+        previous = _last_set(self.charges, table)
         if previous is None:
             return
         storage = FolderStorage(self.file.folder)
@@ -315,14 +386,14 @@ def history(entries: Sequence[Entry]) -> str:
     """Describe the last charges in one sentence."""
     charged, settled = charges(entries), settlements(entries)
     if not charged:
-        return "Nothing was announced to this peer so far."
+        return "Nothing was released to this peer so far."
     lines = [
-        f"{charge.date[:10]} {charge.table}, "
+        f"{charge.date[:10]} {charge.table}{' labels' if charge.announced == 'labels' else ''}, "
         f"{shown(charge.cost) if charge.cost else 'exact sizes'} ({outcome_of(charge, settled)})"
         for charge in charged[-_SHOWN:]
     ]
     which = "The last of" if len(charged) > _SHOWN else "The"
-    return f"{which} {len(charged)} sizes announced so far: {'; '.join(lines)}."
+    return f"{which} {len(charged)} releases so far: {'; '.join(lines)}."
 
 
 def agreement_digest(agreement: Agreement) -> str:
@@ -330,8 +401,24 @@ def agreement_digest(agreement: Agreement) -> str:
     return hashlib.sha256(agreement.canonical().encode()).hexdigest()
 
 
-def _last(charged: Sequence[Charge], table: TableKind) -> Charge | None:
-    return next((charge for charge in reversed(charged) if charge.table == table), None)
+def _cost(privacy: CountPrivacy | None, sizes: int, aggregate: AggregatePrivacy | None) -> Cost:
+    """Return the cost of a number of sizes, and of a label aggregate."""
+    epsilon = delta = Fraction(0)
+    for times, each in ((sizes, privacy), (1, aggregate)):
+        if each is not None:
+            epsilon += times * exact_fraction(each.epsilon)
+            delta += times * exact_fraction(each.delta)
+    return epsilon, delta
+
+
+def _last_set(charged: Sequence[Charge], table: TableKind) -> Charge | None:
+    """Return the last charge of a set of this kind; labels are of a set that was charged before."""
+    of_sets = (
+        charge
+        for charge in reversed(charged)
+        if charge.table == table and charge.announced != "labels"
+    )
+    return next(of_sets, None)
 
 
 def _hashes(table: TableKind) -> str:

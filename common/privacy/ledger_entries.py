@@ -16,7 +16,7 @@ FORMAT = 1
 
 #: Kinds of tables that are aligned; each is compared with the previous one of its kind.
 TableKind: TypeAlias = Literal["train", "test", "evaluation"]
-Announced: TypeAlias = Literal["union", "people"]
+Announced: TypeAlias = Literal["union", "people", "labels"]
 Outcome: TypeAlias = Literal["finished", "failed"]
 _Size: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -37,7 +37,7 @@ class Opened(StrictModel):
 
 
 class Charge(StrictModel):
-    """A size that was about to be announced: it counts, whatever happened afterwards."""
+    """Numbers that were about to be released: they count, whatever happened afterwards."""
 
     kind: Literal["charge"] = "charge"
     #: The number of this charge, from 1.
@@ -45,11 +45,14 @@ class Charge(StrictModel):
     date: str
     table: TableKind
     #: What was announced: the size of a set in a union; or, before an evaluation union, the number
-    #: of people that this party would like to have scored, or can provide stand-ins for.
+    #: of people that this party would like to have scored, or can provide stand-ins for; or the
+    #: noised class counts and sums of labels of a label aggregate, by the active party only.
     announced: Announced = "union"
-    #: A digest of this party's set under a key that never leaves the folder of the ledger.
-    set_digest: str
-    #: The number that this party announced.
+    #: A digest of this party's set under a key that never leaves the folder of the ledger. Labels
+    #: have that of the last union of their table; None if the ledger has none.
+    set_digest: str | None
+    #: The number that this party announced. For labels, the number of this party's people whose
+    #: labels were summed, which is not announced.
     own_size: _Size
     #: The cost; None if the sizes were exact, which no number bounds.
     epsilon: float | None

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from florist.common.core.release import RELEASE
 from florist.common.session.retention import ARTEFACTS
+from florist.common.settings.agreement import AUTO_AGGREGATE_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.data import Table
     from florist.common.settings.party_config import PartyConfig
 
@@ -147,6 +149,13 @@ def _exchange(config: PartyConfig) -> Iterator[str]:
         "| training | gradients to the passive party | the label that was used for each row, real "
         "or synthetic |"
     )
+    if training.most_aggregate_privacy is not None:
+        small = _unless_small(training)
+        yield (
+            "| training | sums of labels by category, encrypted and noised, to the passive party"
+            f"{small} | the sums with noise, and the number of people per class with noise "
+            "(section 5) |"
+        )
     if evaluation.table:
         learns = "estimated metrics" if evaluation.passive_learns == "figures" else "nothing"
         yield (
@@ -161,7 +170,7 @@ def _exchange(config: PartyConfig) -> Iterator[str]:
 def _guarantee(config: PartyConfig, tables: Sequence[TableColumns]) -> Iterator[str]:
     privacy, overlap = config.agreement.union.privacy, config.agreement.union.overlap
     budget = config.privacy.budget
-    yield "## 5. Guarantee for the sizes"
+    yield "## 5. Guarantees of differential privacy"
     yield ""
     if privacy is None:
         yield (
@@ -169,15 +178,16 @@ def _guarantee(config: PartyConfig, tables: Sequence[TableColumns]) -> Iterator[
             "revealed, and repeated runs reveal by difference who joined or left."
         )
     else:
-        count, epsilon, delta = len(tables), privacy.epsilon, privacy.delta
+        sizes, epsilon, delta = _sizes(config, tables), privacy.epsilon, privacy.delta
         yield (
             f"* Each union is (ε, δ)-differentially private with ε = {epsilon:g} and "
             f"δ = {delta:g} for each person of either party."
         )
         yield (
-            f"* Tables to align in this configuration: {count}. One run costs "
-            f"ε = {count * epsilon:g}, δ = {count * delta:g}."
+            f"* Tables to align in this configuration: {len(tables)}. One run announces {sizes} "
+            f"sizes, which costs ε = {sizes * epsilon:g}, δ = {sizes * delta:g}."
         )
+    yield from _aggregate(config)
     if budget is None:
         yield "* Budget over all runs with this peer: **none** (`privacy.budget` is null)."
     else:
@@ -192,6 +202,33 @@ def _guarantee(config: PartyConfig, tables: Sequence[TableColumns]) -> Iterator[
         f"{config.privacy.minimum_change:,} people since the last run with this peer."
     )
     yield "* Embeddings, gradients and predictions are **not** covered: see section 6."
+
+
+def _sizes(config: PartyConfig, tables: Sequence[TableColumns]) -> int:
+    """The number of sizes that one run announces; an evaluation may announce a second one."""
+    twice = config.agreement.evaluation.stand_ins == "once"
+    return sum(2 if each.name == "evaluation" and twice else 1 for each in tables)
+
+
+def _aggregate(config: PartyConfig) -> Iterator[str]:
+    training = config.agreement.training
+    privacy = training.most_aggregate_privacy
+    if privacy is None:
+        yield "* There is no label aggregate."
+        return
+    whose = "this party" if config.data.train.label else "the peer"
+    cost = f"ε = {privacy.epsilon:g}, δ = {privacy.delta:g}"
+    yield (
+        f"* The label aggregate{_unless_small(training)} is (ε, δ)-differentially private with "
+        f"{cost} for each person of the active party, {whose}. Each run costs the active party "
+        "this in addition."
+    )
+
+
+def _unless_small(training: TrainingAgreement) -> str:
+    if training.aggregate.privacy != "auto":
+        return ""
+    return f" (if the union has at least {AUTO_AGGREGATE_FROM:,} people)"
 
 
 def _risks(config: PartyConfig) -> Iterator[str]:

@@ -353,6 +353,17 @@ class TrainingAgreement(Section):
             raise ValueError("the privacy of the aggregate is not resolved")
         return self.aggregate.privacy
 
+    @property
+    def most_aggregate_privacy(self) -> AggregatePrivacy | None:
+        """The guarantee of the label aggregate, or the one that `auto` gives to large unions.
+
+        It is the most that an aggregate can cost before the size of the union is known. None: there
+        is no aggregate.
+        """
+        if self.aggregate.privacy != "auto":
+            return self.aggregate.privacy
+        return AggregatePrivacy() if self.wide else None
+
     def resolved(self, union_size: int) -> TrainingAgreement:
         """Return this agreement with numbers instead of `auto`, for a union of this size.
 

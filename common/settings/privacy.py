@@ -1,4 +1,4 @@
-"""Section `privacy`: how this party accounts for what its unions with one peer reveal over time."""
+"""Section `privacy`: how this party accounts for what it reveals to one peer over time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from florist.common.settings.section import Section
 
 
 class PrivacyBudget(Section):
-    """The sum of what all unions with one peer may cost."""
+    """The sum of what all unions and label aggregates with one peer may cost."""
 
     epsilon: float = Field(
         default=10.0,
         gt=0,
         description="Largest sum of `agreement.union.privacy.epsilon` over all unions with this "
-        "peer: the training, test and evaluation tables of each run count once each.",
+        "peer: the training and test tables of each run count once each, the evaluation table "
+        "twice (once with stand_ins: repeated). At the active party, the epsilon of each label "
+        "aggregate (agreement.training.aggregate.privacy) is added.",
     )
     delta: float = Field(
         default=1e-6,
         gt=0,
         lt=1,
-        description="Largest sum of `agreement.union.privacy.delta` over the same unions.",
+        description="Largest sum of delta over the same unions and label aggregates.",
     )
 
 
@@ -36,9 +38,9 @@ class PrivacySettings(Section):
     )
     budget: PrivacyBudget | None = Field(
         default=PrivacyBudget(),
-        description="Limit on the sum of what the unions with this peer cost. A run that would "
-        "exceed it is rejected before the parties connect. null: no limit; the costs are still "
-        "recorded.",
+        description="Limit on the sum of what the unions and label aggregates with this peer cost. "
+        "A run that would exceed it is rejected before the parties connect. null: no limit; the "
+        "costs are still recorded.",
     )
     minimum_change: int = Field(
         default=1000,

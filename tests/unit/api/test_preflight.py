@@ -13,6 +13,7 @@ from florist.cli.init import Names, write_first_files
 from florist.common.privacy.ledger import open_ledger
 from florist.common.psu.estimates import estimate_union
 from florist.common.psu.padded_set import most_padding
+from florist.common.settings.agreement import AggregateAgreement, AggregatePrivacy
 from florist.common.settings.loader import load_config
 from florist.common.storage.id_column import IdColumn
 from florist.experiments.sample_data import IdSample
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from florist.api.preflight import Check
+    from florist.common.settings.party_config import PartyConfig
 
 
 def named(checks: Iterable[Check], name: str) -> Check:
@@ -111,3 +113,40 @@ def test_the_privacy_ledger_is_checked(folder: Path) -> None:
     check = named(PartyChecks(config).run(), "privacy ledger")
     assert not check.passed
     assert "privacy.budget" in check.message
+
+
+def with_aggregate(folder: Path, role: str, privacy: object) -> PartyConfig:
+    config = load_config(folder / f"{role}.yml")
+    aggregate = AggregateAgreement.model_validate({"privacy": privacy})
+    training = config.agreement.training.model_copy(update={"aggregate": aggregate})
+    agreement = config.agreement.model_copy(update={"training": training})
+    label = "label" if role == "active" else None
+    train = config.data.train.model_copy(update={"label": label})
+    data = config.data.model_copy(update={"train": train})
+    return config.model_copy(update={"agreement": agreement, "data": data})
+
+
+def test_the_label_aggregate_is_in_the_budget(folder: Path) -> None:
+    """With 2,000 people of ours, it depends on the peer's whether `auto` makes an aggregate."""
+
+    def check(role: str, privacy: object) -> Check:
+        return named(PartyChecks(with_aggregate(folder, role, privacy)).run(), "privacy ledger")
+
+    cost = "a label aggregate at epsilon 4 and delta 1e-07"
+    message = check("active", "auto").message
+    assert f"If the union has at least 10,000 people, it also releases {cost}" in message
+    assert "more than is left" not in message
+    assert f", and releases {cost}" in check("active", AggregatePrivacy()).message
+    for without in (check("active", None), check("passive", AggregatePrivacy())):
+        assert without.passed
+        assert "label aggregate" not in without.message
+    with open_ledger(load_config(folder / "active.yml")) as ledger:
+        ledger.prepare({"train": IdColumn.from_bytes([b"x"])})
+        for _ in range(7):
+            ledger.charge("train", 1)
+    assert check("active", None).passed
+    possible, certain = check("active", "auto"), check("active", AggregatePrivacy())
+    assert possible.passed
+    assert "more than is left of privacy.budget" in possible.message
+    assert not certain.passed
+    assert "and release a label aggregate at a cost of epsilon" in certain.message

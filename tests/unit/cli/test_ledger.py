@@ -15,6 +15,7 @@ from florist.cli.ledger import describe_ledger, load_ledger
 from florist.cli.tool import app
 from florist.common.core.errors import ConfigurationError
 from florist.common.privacy.ledger import ledger_folder, open_ledger
+from florist.common.settings.agreement import AggregatePrivacy
 from florist.common.settings.loader import load_config
 from florist.common.storage.id_column import IdColumn
 
@@ -71,6 +72,22 @@ def test_exports(config: Path) -> None:
     rows = list(csv.DictReader(ledger(config, "--export", "csv").splitlines()))
     assert [row["own_size"] for row in rows] == ["1234", "77"]
     assert rows[0].keys() == first.keys()
+
+
+def test_a_label_aggregate(config: Path) -> None:
+    settings = load_config(config)
+    with open_ledger(settings) as opened:
+        opened.charge_aggregate(AggregatePrivacy(), 4321)
+        opened.settle_aggregate("finished")
+    screen = io.StringIO()
+    describe_ledger(settings, load_ledger(settings), Console(file=screen, width=250))
+    printed = screen.getvalue()
+    assert "train, labels" in printed
+    assert "4,321" in printed
+    assert "Spent: epsilon 6 and delta 1.02e-07, by basic composition" in printed
+    last = json.loads(ledger(config, "--export", "json"))[-1]
+    assert (last["announced"], last["epsilon"], last["delta"]) == ("labels", 4.0, 1e-7)
+    assert (last["peer_size"], last["outcome"]) == (None, "finished")
 
 
 def test_verification(config: Path) -> None:

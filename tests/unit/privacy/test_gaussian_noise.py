@@ -93,14 +93,14 @@ def chi_square(drawn: list[int], noise: GaussianNoise) -> tuple[float, int]:
     Rarer values count as one.
     """
     times = Counter(drawn)
-    expected = {}
+    expected: dict[int, float] = {}
     for value in range(math.ceil(6 * noise.deviation)):
         chance = len(drawn) * noise.probability(value)
         if chance < 5:
             break
         expected |= {value: chance, -value: chance}
     rest = len(drawn) - sum(expected.values())
-    statistic = sum((times[x] - wanted) ** 2 / wanted for x, wanted in expected.items())
+    statistic = math.fsum((times[x] - wanted) ** 2 / wanted for x, wanted in expected.items())
     outside = len(drawn) - sum(times[x] for x in expected)
     return statistic + (outside - rest) ** 2 / max(rest, 1), len(expected)
 

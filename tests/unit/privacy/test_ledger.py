@@ -69,7 +69,7 @@ def test_charges_and_outcomes_are_recorded(tmp_path: Path) -> None:
     assert (first.number, first.table, first.own_size) == (1, "train", 130)
     assert (first.epsilon, first.delta) == (1.0, 1e-9)
     assert first.set_digest == second.set_digest
-    assert len(first.set_digest) == len(first.agreement_digest) == 64
+    assert len(first.set_digest or "") == len(first.agreement_digest) == 64
     outcomes = settlements(entries(config))
     assert [outcomes[number].outcome for number in (1, 2)] == ["finished", "failed"]
     assert (outcomes[1].peer_size, outcomes[1].union_size) == (7, 9)
@@ -122,7 +122,7 @@ def test_the_budget_is_checked_before_and_when_charging(tmp_path: Path) -> None:
     message = str(caught.value)
     assert "would announce 2 sizes at a cost of epsilon 2 and delta 2e-09" in message
     assert "of epsilon 2.5 and delta 1e-06 for this peer only epsilon 1.5 and delta" in message
-    assert "The 1 sizes announced so far" in message
+    assert "The 1 releases so far" in message
     assert "train, epsilon 1 and delta 1e-09 (finished)" in message
     assert len(charges(entries(config))) == 2
 
@@ -145,7 +145,7 @@ def test_sums_are_exact(tmp_path: Path) -> None:
         run(config, people(0, 5))
     with pytest.raises(ConfigurationError, match="only epsilon 0 and"):
         run(config, people(0, 5))
-    assert history(entries(config)).startswith("The last of 10 sizes announced so far: ")
+    assert history(entries(config)).startswith("The last of 10 releases so far: ")
     assert history(entries(config)).count(";") == 4
 
 

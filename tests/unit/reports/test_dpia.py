@@ -62,8 +62,29 @@ def test_what_only_people_know_is_left_open(workspace: Workspace) -> None:
 def test_the_guarantee(workspace: Workspace, tmp_path: Path) -> None:
     half = changed(workspace, tmp_path, privacy={"epsilon": 0.5, "delta": 1e-8})
     assert "ε = 0.5 and δ = 1e-08" in half
-    assert "One run costs ε = 1.5, δ = 3e-08" in half  # train, test and evaluation tables
+    # Those of the train, test and evaluation unions, and the people of the evaluation.
+    assert "One run announces 4 sizes, which costs ε = 2, δ = 4e-08" in half
     assert "**None**" in changed(workspace, tmp_path, privacy=None)
+
+
+def test_the_label_aggregate(workspace: Workspace, tmp_path: Path) -> None:
+    active, passive = (load_config(workspace.config(role)) for role in ("active", "passive"))
+    text = impact_assessment(active)
+    assert "The label aggregate (if the union has at least 10,000 people) is (ε, δ)" in text
+    assert "ε = 4, δ = 1e-07 for each person of the active party, this party." in text
+    assert "| training | sums of labels by category, encrypted and noised, to the passive" in text
+    assert "for each person of the active party, the peer." in impact_assessment(passive)
+    values = yaml.safe_load(workspace.config("active").read_text())
+    for privacy, expected in (
+        ({"epsilon": 2.0, "delta": 1e-8}, "The label aggregate is (ε, δ)-differentially private"),
+        (None, "There is no label aggregate."),
+    ):
+        values["agreement"].setdefault("training", {})["aggregate"] = {"privacy": privacy}
+        path = workspace.directory / f"{tmp_path.name}-aggregate.yml"
+        path.write_text(yaml.safe_dump(values))
+        text = impact_assessment(load_config(path))
+        assert expected in text
+        assert ("sums of labels" in text) == (privacy is not None)
 
 
 def test_a_table_that_is_not_here(workspace: Workspace, tmp_path: Path) -> None:

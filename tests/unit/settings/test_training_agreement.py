@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from florist.common.settings.agreement import TrainingAgreement
+from florist.common.settings.agreement import (
+    AUTO_AGGREGATE_FROM,
+    AggregateAgreement,
+    AggregatePrivacy,
+    TrainingAgreement,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +36,27 @@ def test_the_wide_part_follows_the_cut(
 
 
 def test_numbers_are_kept() -> None:
-    agreement = TrainingAgreement(batch_size=100, learning_rate=0.5)
-    assert agreement.resolved(10**6) == agreement
-    assert agreement.steps(1001) == 11
+    for privacy in (None, AggregatePrivacy(epsilon=2.0)):
+        aggregate = AggregateAgreement(privacy=privacy)
+        agreement = TrainingAgreement(batch_size=100, learning_rate=0.5, aggregate=aggregate)
+        assert agreement.resolved(10**6) == agreement
+        assert agreement.most_aggregate_privacy == privacy
+        assert agreement.steps(1001) == 11
+
+
+def test_an_aggregate_by_auto_needs_a_large_union_and_a_wide_part() -> None:
+    agreement = TrainingAgreement()
+    assert agreement.most_aggregate_privacy == AggregatePrivacy()
+    for size, privacy in (
+        (AUTO_AGGREGATE_FROM, AggregatePrivacy()),
+        (AUTO_AGGREGATE_FROM - 1, None),
+    ):
+        assert agreement.resolved(size).known_aggregate_privacy == privacy
+    narrow = TrainingAgreement(cut_width=8, wide=False, stand_ins="plain")
+    assert narrow.most_aggregate_privacy is None
+    assert narrow.resolved(10**6).known_aggregate_privacy is None
+    with pytest.raises(ValueError, match="not resolved"):
+        _ = agreement.known_aggregate_privacy
 
 
 @pytest.mark.parametrize(
