@@ -43,7 +43,9 @@ class Calibrations:
         return cls(
             _pair(data, counts, frequencies, matched=False),
             _pair(data, counts, frequencies, matched=True),
-            first_matched_step(counts, frequencies, data.agreement.known_batch_size),
+            0
+            if data.agreement.known_aggregate_privacy is not None  # gives donors from the start
+            else first_matched_step(counts, frequencies, data.agreement.known_batch_size),
         )
 
     def gradients(self, step: int) -> Calibration:

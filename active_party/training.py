@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from florist.active_party.calibrations import Calibrations
+from florist.active_party.label_aggregate import send_aggregate
 from florist.active_party.receiving import make_receiving
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
@@ -371,4 +372,6 @@ def make_active_half(setup: HalfSetup, channel: Channel, run: Run) -> ActiveHalf
         seed=setup.seed(run.draws),
     )
     start_at_base_rate(model, setup.data)
+    if run.aggregate is not None:
+        send_aggregate(run.aggregate, setup.data, own_labels(setup.data))
     return ActiveHalf(setup.data, model, make_compute("active", setup, model), channel, run)

@@ -17,7 +17,12 @@ import torch
 
 from florist.common.oblivious_transfer import encrypt_rows
 from florist.common.session.answer_journal import BlockKind
-from florist.common.synthetic.donor_pool import DonorPool, KeptOffers, donor_classes
+from florist.common.synthetic.donor_pool import (
+    DonorPool,
+    KeptOffers,
+    donor_classes,
+    drawn_classes,
+)
 from florist.common.training.half_state import tensors_of
 from florist.common.training.shown_labels import shown_labels, shown_predictions
 from florist.common.training.transfers import TransferSender, TransferTerms
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from florist.common.label_aggregate.first_model import FirstModel
     from florist.common.synthetic.donor_pool import Offers
     from florist.common.synthetic.embedding_noise import EmbeddingNoise
     from florist.common.training.feed import Position
@@ -45,6 +51,9 @@ if TYPE_CHECKING:
 #: There is room for the mean number of stand-ins in a part of a batch plus so many standard
 #: deviations.
 _ROOM = 6.0
+
+#: Rows whose class is drawn at once, which bounds the memory.
+_ROWS = 65_536
 
 
 class DonorEmbeddings:
@@ -123,6 +132,13 @@ class ObliviousSending:
         self._kept: KeptOffers | None = None
         if agreement.sticky and agreement.epochs > 1:
             self._kept = KeptOffers(agreement.classes, train.sizes.union)
+
+    def start_with(self, first_model: FirstModel, categories: npt.NDArray[np.int32]) -> None:
+        """Make every own row a donor of a class that is drawn from the first model."""
+        for start in range(0, len(categories), _ROWS):
+            predicted = first_model.probabilities(categories[start : start + _ROWS])
+            rows = np.arange(start, start + len(predicted))
+            self._pool.add(rows, drawn_classes(predicted, self._draws, "first donors", rows))
 
     def prepare(self, position: Position, ranks: Rows) -> PreparedOffers:
         own_rows = self._row_of_rank[ranks]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
+    from florist.common.label_aggregate.first_model import FirstModel
     from florist.common.synthetic.embedding_noise import EmbeddingNoise
     from florist.common.synthetic.stand_ins import StandIns
     from florist.common.training.feed import Position
@@ -82,6 +83,10 @@ class Sending(Protocol[S]):
         """Whether the gradient of a stand-in belongs to the row that the model has computed."""
         ...
 
+    def start_with(self, first_model: FirstModel, categories: npt.NDArray[np.int32]) -> None:
+        """Take in the first model, before the first step; `categories` are those of all rows."""
+        ...
+
     def prepare(self, position: Position, ranks: Rows) -> PreparedSending[S]:
         """Prepare the step of these UIDs; called one batch ahead, in a background thread."""
         ...
@@ -116,6 +121,9 @@ class PlainSending:
         self._stand_ins = stand_ins
         self._noise = noise
         self._codec = codec
+
+    def start_with(self, first_model: FirstModel, categories: npt.NDArray[np.int32]) -> None:
+        """Do nothing: plain stand-ins do not depend on the label."""
 
     def prepare(self, position: Position, ranks: Rows) -> PlainStep:
         rows = self._stand_ins.rows(ranks, position.epoch)

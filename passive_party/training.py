@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.label_aggregate.first_model import fit_first_model
 from florist.common.session.answer_journal import BlockKind
 from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.synthetic.feature_strategies import (
@@ -31,6 +32,7 @@ from florist.common.training.scale_bound import ScaleBound
 from florist.common.training.seen_rows import SeenRows
 from florist.common.training.torch_batch import FeatureRows
 from florist.common.transport.messages import EpochSummary, GradientBlock, TestEmbeddingBlock
+from florist.passive_party.label_aggregate import collect_aggregate
 from florist.passive_party.offering import DonorEmbeddings, ObliviousSending
 from florist.passive_party.sending import PlainSending
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.data.features import Features
+    from florist.common.label_aggregate.first_model import FirstModel
     from florist.common.synthetic.feature_strategies import FeatureStrategy
     from florist.common.training.compute import Compute, Pass
     from florist.common.training.feed import Position
@@ -79,6 +82,7 @@ class PassiveHalf:
         compute: Compute,
         channel: Channel,
         run: Run,
+        first_model: FirstModel | None = None,
     ) -> None:
         agreement, features = data.agreement, data.train.features
         if features is None:
@@ -95,6 +99,8 @@ class PassiveHalf:
         self._gradient_bound = ScaleBound.of_gradients(agreement.known_batch_size)
         self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
         self._sending = make_sending(data, features, model, self._strategy, self._codec, run)
+        if first_model is not None:
+            self._sending.start_with(first_model, features.categories)
         self._rank_of_row = data.train.membership.rank_of_row
         self._average = WeightAverage(model, on=agreement.averaging)
         #: False while a step is changing the state.
@@ -302,4 +308,24 @@ def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHa
         device=setup.data.device,
         seed=setup.seed(run.draws),
     )
-    return PassiveHalf(setup.data, model, make_compute("passive", setup, model), channel, run)
+    first_model = _first_model(setup, run) if run.aggregate is not None else None
+    if first_model is not None:
+        model.start_wide_part(torch.from_numpy(first_model.category_weights()))
+    compute = make_compute("passive", setup, model)
+    return PassiveHalf(setup.data, model, compute, channel, run, first_model)
+
+
+def _first_model(setup: HalfSetup, run: Run) -> FirstModel | None:
+    """Learn the label aggregate, and fit the first model to it; None without categories."""
+    features = setup.data.train.features
+    assert run.aggregate is not None
+    if features is None:
+        return None  # an error that `PassiveHalf` reports
+    aggregate = collect_aggregate(run.aggregate, setup.data, features, setup.cardinalities)
+    if aggregate is None:
+        return None
+    if run.observe_aggregate is not None:
+        run.observe_aggregate(aggregate)
+    seed = np.frombuffer(run.draws.derive("first model").secret, "<u4")
+    with run.aggregate.progress.step("fitting the first model"):
+        return fit_first_model(aggregate, features.categories, np.random.RandomState(seed))

@@ -54,6 +54,11 @@ class Envelope(_message.Message):
     TRANSFER_BLOCK_FIELD_NUMBER: _builtins.int
     CHOICE_BLOCK_FIELD_NUMBER: _builtins.int
     OFFER_BLOCK_FIELD_NUMBER: _builtins.int
+    AGGREGATE_SHAPE_FIELD_NUMBER: _builtins.int
+    AGGREGATE_TERMS_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_LABELS_FIELD_NUMBER: _builtins.int
+    AGGREGATE_REQUEST_FIELD_NUMBER: _builtins.int
+    AGGREGATE_ANSWER_FIELD_NUMBER: _builtins.int
     BUNDLE_OFFER_FIELD_NUMBER: _builtins.int
     EVALUATION_OPENING_FIELD_NUMBER: _builtins.int
     EVALUATION_SUMMARY_FIELD_NUMBER: _builtins.int
@@ -105,6 +110,16 @@ class Envelope(_message.Message):
     @_builtins.property
     def offer_block(self) -> _training_pb2.OfferBlock: ...
     @_builtins.property
+    def aggregate_shape(self) -> _training_pb2.AggregateShape: ...
+    @_builtins.property
+    def aggregate_terms(self) -> _training_pb2.AggregateTerms: ...
+    @_builtins.property
+    def encrypted_labels(self) -> _training_pb2.EncryptedLabels: ...
+    @_builtins.property
+    def aggregate_request(self) -> _training_pb2.AggregateRequest: ...
+    @_builtins.property
+    def aggregate_answer(self) -> _training_pb2.AggregateAnswer: ...
+    @_builtins.property
     def bundle_offer(self) -> _training_pb2.BundleOffer: ...
     @_builtins.property
     def evaluation_opening(self) -> _evaluation_pb2.EvaluationOpening: ...
@@ -141,6 +156,11 @@ class Envelope(_message.Message):
         transfer_block: _training_pb2.TransferBlock | None = ...,
         choice_block: _training_pb2.ChoiceBlock | None = ...,
         offer_block: _training_pb2.OfferBlock | None = ...,
+        aggregate_shape: _training_pb2.AggregateShape | None = ...,
+        aggregate_terms: _training_pb2.AggregateTerms | None = ...,
+        encrypted_labels: _training_pb2.EncryptedLabels | None = ...,
+        aggregate_request: _training_pb2.AggregateRequest | None = ...,
+        aggregate_answer: _training_pb2.AggregateAnswer | None = ...,
         bundle_offer: _training_pb2.BundleOffer | None = ...,
         evaluation_opening: _evaluation_pb2.EvaluationOpening | None = ...,
         evaluation_summary: _evaluation_pb2.EvaluationSummary | None = ...,
@@ -148,11 +168,11 @@ class Envelope(_message.Message):
         evidence_contribution: _evidence_pb2.EvidenceContribution | None = ...,
         evidence_signature: _evidence_pb2.EvidenceSignature | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "choice_block", b"choice_block", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "offer_block", b"offer_block", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "transfer_block", b"transfer_block", "transfer_reply", b"transfer_reply", "transfer_request", b"transfer_request", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "aggregate_answer", b"aggregate_answer", "aggregate_request", b"aggregate_request", "aggregate_shape", b"aggregate_shape", "aggregate_terms", b"aggregate_terms", "bundle_offer", b"bundle_offer", "choice_block", b"choice_block", "embedding_block", b"embedding_block", "encrypted_labels", b"encrypted_labels", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "offer_block", b"offer_block", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "transfer_block", b"transfer_block", "transfer_reply", b"transfer_reply", "transfer_request", b"transfer_request", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bundle_offer", b"bundle_offer", "choice_block", b"choice_block", "embedding_block", b"embedding_block", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "offer_block", b"offer_block", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "transfer_block", b"transfer_block", "transfer_reply", b"transfer_reply", "transfer_request", b"transfer_request", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "aggregate_answer", b"aggregate_answer", "aggregate_request", b"aggregate_request", "aggregate_shape", b"aggregate_shape", "aggregate_terms", b"aggregate_terms", "bundle_offer", b"bundle_offer", "choice_block", b"choice_block", "embedding_block", b"embedding_block", "encrypted_labels", b"encrypted_labels", "epoch_summary", b"epoch_summary", "evaluation_embedding_block", b"evaluation_embedding_block", "evaluation_opening", b"evaluation_opening", "evaluation_summary", b"evaluation_summary", "evidence_contribution", b"evidence_contribution", "evidence_signature", b"evidence_signature", "goodbye", b"goodbye", "gradient_block", b"gradient_block", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "nonce_reveal", b"nonce_reveal", "offer_block", b"offer_block", "set_chunk", b"set_chunk", "set_header", b"set_header", "test_embedding_block", b"test_embedding_block", "training_opening", b"training_opening", "transfer_block", b"transfer_block", "transfer_reply", b"transfer_reply", "transfer_request", b"transfer_request", "union_announcement", b"union_announcement", "union_branches", b"union_branches", "union_digest", b"union_digest", "union_opening", b"union_opening", "union_terms", b"union_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "union_announcement", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "transfer_request", "transfer_reply", "transfer_block", "choice_block", "offer_block", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "abort", "goodbye", "set_header", "set_chunk", "union_digest", "union_opening", "union_terms", "union_branches", "union_announcement", "training_opening", "nonce_reveal", "embedding_block", "gradient_block", "epoch_summary", "test_embedding_block", "transfer_request", "transfer_reply", "transfer_block", "choice_block", "offer_block", "aggregate_shape", "aggregate_terms", "encrypted_labels", "aggregate_request", "aggregate_answer", "bundle_offer", "evaluation_opening", "evaluation_summary", "evaluation_embedding_block", "evidence_contribution", "evidence_signature"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

@@ -370,3 +370,140 @@ class BundleOffer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BundleOffer: _TypeAlias = BundleOffer  # noqa: Y015
+
+@_typing.final
+class AggregateShape(_message.Message):
+    """The first message on `aggregate`, sent by the passive party: what labels will be summed by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    COORDINATES_FIELD_NUMBER: _builtins.int
+    columns: _builtins.int
+    """The number of columns; each person has one coordinate of each."""
+    coordinates: _builtins.int
+    def __init__(
+        self,
+        *,
+        columns: _builtins.int = ...,
+        coordinates: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "coordinates", b"coordinates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AggregateShape: _TypeAlias = AggregateShape  # noqa: Y015
+
+@_typing.final
+class AggregateTerms(_message.Message):
+    """The active party's answer to it: how labels are encoded and encrypted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLIC_KEYS_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    CENTRES_FIELD_NUMBER: _builtins.int
+    CLASS_COUNTS_FIELD_NUMBER: _builtins.int
+    public_keys: _builtins.bytes
+    """One public key for each sum per coordinate, concatenated."""
+    scale: _builtins.int
+    """The code of a class has the numbers `scale` - centre for its own sum, and minus the centre for
+    the others.
+    """
+    @_builtins.property
+    def centres(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def class_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The number of the active party's people by class, with noise; not negative."""
+
+    def __init__(
+        self,
+        *,
+        public_keys: _builtins.bytes = ...,
+        scale: _builtins.int = ...,
+        centres: _abc.Iterable[_builtins.int] | None = ...,
+        class_counts: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centres", b"centres", "class_counts", b"class_counts", "public_keys", b"public_keys", "scale", b"scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AggregateTerms: _TypeAlias = AggregateTerms  # noqa: Y015
+
+@_typing.final
+class EncryptedLabels(_message.Message):
+    """Encrypted codes of the labels of the UIDs `start`, `start + 1`, …: all numbers of a UID, then those
+    of the next one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start", b"start", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EncryptedLabels: _TypeAlias = EncryptedLabels  # noqa: Y015
+
+@_typing.final
+class AggregateRequest(_message.Message):
+    """Encrypted and blinded sums of the coordinates `start`, `start + 1`, …"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start", b"start", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AggregateRequest: _TypeAlias = AggregateRequest  # noqa: Y015
+
+@_typing.final
+class AggregateAnswer(_message.Message):
+    """The same sums with noise, decrypted but still blinded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start", b"start", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AggregateAnswer: _TypeAlias = AggregateAnswer  # noqa: Y015

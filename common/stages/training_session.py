@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from florist.common.audit.self_audit import AuditedRun, start_audit
 from florist.common.core.allocator import keep_freed_memory
 from florist.common.core.errors import ConfigurationError
 from florist.common.synthetic.secret_draws import SecretDraws
+from florist.common.training.aggregate_run import AGGREGATE, AggregateRecord, AggregateRun
 from florist.common.training.history import History
 from florist.common.training.loop import Half, Run, train
 from florist.common.training.run_handshake import TRAINING, ResumableRun, open_run, run_id
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
+    from florist.common.label_aggregate.first_model import Aggregate
+    from florist.common.settings.agreement import TrainingAgreement
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.run_handshake import OpenedRun
@@ -44,6 +48,10 @@ def _ignore_start(_run: Run, _audit: AuditRecord | None) -> None:
 
 def _ignore_checkpoint(_history: History) -> None:
     """The default when nobody observes the run."""
+
+
+def _ignore_release(_is_new: bool) -> None:  # noqa: FBT001 - a callback
+    """The default when nobody accounts for what is released."""
 
 
 def _ignore_step(_done: int) -> None:
@@ -67,8 +75,15 @@ class RunSetup:
     on_checkpoint: Callable[[History], None] = _ignore_checkpoint
     #: Called with what the parties have seen of each other, after each part of a step.
     observe: Callable[[SeenRows], None] | None = None
+    #: Called by the passive party with what it learns from the label aggregate.
+    observe_aggregate: Callable[[Aggregate], None] | None = None
     #: How we audit what we send; None for no audit.
     audit: AuditPlan | None = None
+    #: The files of the label aggregate.
+    aggregate: AggregateRecord = AggregateRecord(None)  # noqa: RUF009 - has no state
+    #: Called by the active party before it releases a label aggregate, with whether its noise is
+    #: new.
+    before_aggregate: Callable[[bool], None] = _ignore_release
     #: How often the run may be resumed.
     max_resumptions: int = 64
 
@@ -141,6 +156,8 @@ def train_with_peer(
         after_step=audit.after_step if audit else _ignore_step,
         journal=run_setup.journal,
         transfers=link.channel(TRANSFERS) if agreement.stand_ins == "oblivious" else None,
+        aggregate=None if checkpoint else _aggregate_run(link, run_setup, agreement, progress),
+        observe_aggregate=run_setup.observe_aggregate,
         observe=audit.see if audit else run_setup.observe,
     )
     record = audit.record if audit else None
@@ -158,6 +175,25 @@ def train_with_peer(
     ):
         train(half, run, opened.first_step, step)
     return Trained(half, run, record)
+
+
+def _aggregate_run(
+    link: Link, setup: RunSetup, agreement: TrainingAgreement, progress: Progress
+) -> AggregateRun | None:
+    """Return the means of the label aggregate, if one is agreed."""
+    if agreement.known_aggregate_privacy is None:
+        return None
+    secret, is_new = setup.aggregate.secret()
+    if setup.seed is not None:
+        secret = SecretDraws.from_seed(setup.seed).derive("aggregate").secret
+    return AggregateRun(
+        link.channel(AGGREGATE),
+        secret,
+        setup.union_sha256,
+        setup.aggregate,
+        partial(setup.before_aggregate, is_new),
+        progress,
+    )
 
 
 def _open_journal(setup: RunSetup, opened: OpenedRun, draws: SecretDraws, confirmed: int) -> None:

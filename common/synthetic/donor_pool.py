@@ -221,10 +221,18 @@ def donor_classes(
         ranks: of the rows' UIDs in the union.
         draws: the secret draws of the run.
     """
-    inner = predicted.cumsum(axis=1)[:, :-1]
-    drawn = (draws.uniforms_at("donor class", ranks)[:, None] >= inner).sum(axis=1)
+    drawn = drawn_classes(predicted, draws, "donor class", ranks)
     is_shown = draws.uniforms_at("donor of the label shown", ranks) < SHOWN_SHARE
     return np.where(is_shown | (shown < 0), shown, drawn)
+
+
+def drawn_classes(
+    predicted: npt.NDArray[np.float64], draws: SecretDraws, purpose: str, positions: Rows
+) -> Rows:
+    """Draw the class of each row from its probabilities: (rows, classes)."""
+    inner = predicted.cumsum(axis=1)[:, :-1]
+    drawn: Rows = (draws.uniforms_at(purpose, positions)[:, None] >= inner).sum(axis=1)
+    return drawn
 
 
 def _sample(below: int, count: int, draws: SecretDraws, *context: int) -> Rows:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.core.progress import StepProgress
+    from florist.common.label_aggregate.first_model import Aggregate
     from florist.common.synthetic.calibration import Calibration
     from florist.common.synthetic.secret_draws import SecretDraws
+    from florist.common.training.aggregate_run import AggregateRun
     from florist.common.training.feed import Position
     from florist.common.training.history import CalibrationPoints, EpochFigures, History
     from florist.common.training.run_checkpoints import RunCheckpoints
@@ -104,6 +106,11 @@ class Run:
     journal: TrainingJournal
     #: The channel of oblivious transfers, if the agreement needs them.
     transfers: Channel | None = None
+    #: The means of a label aggregate; None without one, and in a run that is resumed.
+    aggregate: AggregateRun | None = None
+    #: Called by the passive party with what it learns from the label aggregate; None if nobody
+    #: asks.
+    observe_aggregate: Callable[[Aggregate], None] | None = None
     #: Called with the rows of each part of a step that the peer has seen; None if nobody asks.
     observe: Callable[[SeenRows], None] | None = None
 

@@ -153,6 +153,12 @@ class BottomModel(FeatureTower):
         shares: Tensor = self.share(deep) + wide
         return shares
 
+    @torch.no_grad()
+    def start_wide_part(self, weights: Tensor) -> None:
+        """Set the weights of the wide part: (categories of all columns, outputs)."""
+        assert self.table is not None
+        self.table.weight[:, -self.wide :] = weights.to(self.table.weight.device)
+
     def outputs(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs that have a gradient in training: the embeddings."""
         return (self(*inputs),)

@@ -239,6 +239,50 @@ class OfferBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class AggregateShape:
+    """What the passive party will sum labels by."""
+
+    columns: int
+    coordinates: int
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateTerms:
+    """How the active party encodes and encrypts labels."""
+
+    #: One for each sum per coordinate, concatenated.
+    public_keys: bytes
+    scale: int
+    centres: tuple[int, ...]
+    #: With noise; not negative.
+    class_counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedLabels:
+    """Encrypted codes of the labels of the UIDs from `start` on."""
+
+    start: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRequest:
+    """Encrypted and blinded sums of the coordinates from `start` on."""
+
+    start: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateAnswer:
+    """The same sums with noise, decrypted but still blinded."""
+
+    start: int
+    values: Data
+
+
+@dataclass(frozen=True, slots=True)
 class GradientBlock:
     """Gradients with respect to the embeddings of a training batch's rows from `start` on."""
 
@@ -408,6 +452,11 @@ Message = (
     | TransferBlock
     | ChoiceBlock
     | OfferBlock
+    | AggregateShape
+    | AggregateTerms
+    | EncryptedLabels
+    | AggregateRequest
+    | AggregateAnswer
     | EpochSummary
     | BundleOffer
     | EvaluationOpening

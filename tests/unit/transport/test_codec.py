@@ -32,6 +32,9 @@ if TYPE_CHECKING:
         | messages.TransferBlock
         | messages.ChoiceBlock
         | messages.OfferBlock
+        | messages.EncryptedLabels
+        | messages.AggregateRequest
+        | messages.AggregateAnswer
     )
 
 #: The fields of each message that an envelope can contain, from the .proto files.
@@ -97,7 +100,7 @@ CONTENTS = st.lists(
 ).map(b"".join)
 
 
-@given(st.sampled_from([11, 22, 23, 25, 26, 27, 28, 29, 33, 34]), CONTENTS)
+@given(st.sampled_from([11, 22, 23, 25, 26, 27, 28, 29, 33, 34, 37, 38, 39]), CONTENTS)
 def test_decoding_equals_the_generated_code(entry: int, content: bytes) -> None:
     def found(decode: Callable[[bytes], Message]) -> Message | str:
         try:
@@ -118,6 +121,9 @@ def test_decoding_equals_the_generated_code(entry: int, content: bytes) -> None:
         messages.TransferBlock(2, bytes(range(100))),
         messages.ChoiceBlock(2, bytes(range(100))),
         messages.OfferBlock(1, 2, bytes(range(100))),
+        messages.EncryptedLabels(2, bytes(range(100))),
+        messages.AggregateRequest(2, bytes(range(100))),
+        messages.AggregateAnswer(2, bytes(range(100))),
     ],
     ids=lambda block: type(block).__name__,
 )

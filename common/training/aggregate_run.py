@@ -1,0 +1,159 @@
+"""What the exchange of a label aggregate needs besides the data: a channel, a secret and a record.
+
+If a run is interrupted before its first checkpoint, it starts over. The aggregate must not: with
+new noise, the passive party would have two noised versions of the same sums. So its secret is kept
+in a file until training is complete, everything that is sent is a function of it and of the data,
+and the active party answers only one request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.storage.files import FolderStorage
+from florist.common.storage.private_files import private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from florist.common.core.progress import Progress
+    from florist.common.transport.channel import Channel
+
+#: The channel of the exchange.
+AGGREGATE = "aggregate"
+
+#: UIDs per message: 512 KiB for each output.
+UIDS_PER_MESSAGE = 8192
+#: Coordinates per message.
+COORDINATES_PER_MESSAGE = 16_384
+
+_KEY, _ANSWERED, _FACTS = "aggregate.key", "aggregate.answered", "aggregate.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFacts:
+    """What both parties know of an aggregate."""
+
+    epsilon: float
+    delta: float
+    columns: int
+    coordinates: int
+    #: The standard deviation of the noise on a sum, in units of labels: a label is 0 or 1.
+    deviation: float
+
+
+class AggregateRecord:
+    """The files of an aggregate: its secret, the request that was answered, and its facts.
+
+    They are deleted when training is complete or starts over.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Keep files in a folder; None keeps nothing, for a run that cannot be resumed."""
+        self._folder = folder
+        self._storage = None if folder is None else FolderStorage(folder)
+
+    def secret(self) -> tuple[bytes, bool]:
+        """Return the secret of 32 bytes, and whether it is a new one.
+
+        Raises:
+            ConfigurationError: the file cannot be read or written, or is damaged.
+        """
+        if self._folder is None:
+            return secrets.token_bytes(32), True
+        path = self._folder / _KEY
+        is_new = not path.exists()
+        secret = private_file(path, lambda: secrets.token_bytes(32))
+        if len(secret) != 32:
+            raise ConfigurationError(f"{path}: damaged; start over with --force on both sides")
+        return secret, is_new
+
+    def check_request(self, digest: bytes) -> None:
+        """Record the only request to answer, durably; call it before the answer.
+
+        Raises:
+            ProtocolViolation: another request was answered before.
+        """
+        if self._storage is None:
+            return
+        if self._storage.size(_ANSWERED) is None:
+            with self._storage.writing(_ANSWERED) as file:
+                file.write(digest)
+            return
+        with self._storage.reading(_ANSWERED) as file:
+            known = file.read()
+        if not hmac.compare_digest(known, digest):
+            raise ProtocolViolation(
+                "the label aggregate: the peer requests other sums than before, which would reveal "
+                "more than agreed; its data or settings have changed, or it has lost its secret. "
+                "Start over with --force on both sides"
+            )
+
+    def keep_facts(self, facts: AggregateFacts) -> None:
+        """Keep what is known of the aggregate, for the evidence of a run that is resumed."""
+        if self._storage is not None:
+            values = {name: getattr(facts, name) for name in AggregateFacts.__slots__}
+            with self._storage.writing(_FACTS) as file:
+                file.write(json.dumps(values).encode())
+
+    def facts(self) -> AggregateFacts | None:
+        """Return what was kept; None if there is no aggregate.
+
+        Raises:
+            ConfigurationError: the file is damaged.
+        """
+        if self._storage is None or self._storage.size(_FACTS) is None:
+            return None
+        with self._storage.reading(_FACTS) as file:
+            try:
+                return AggregateFacts(**json.load(file))
+            except (ValueError, TypeError):
+                raise ConfigurationError(
+                    f"{self._storage.folder / _FACTS}: damaged; start over with --force on both "
+                    "sides"
+                ) from None
+
+    def delete(self) -> None:
+        """Delete all files."""
+        if self._folder is not None:
+            for name in (_KEY, _ANSWERED, _FACTS):
+                (self._folder / name).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AggregateRun:
+    """The means of one exchange."""
+
+    channel: Channel
+    #: Secret of this party, 32 bytes.
+    secret: bytes
+    #: Public, and equal at both parties: identifies the union.
+    session: bytes
+    record: AggregateRecord
+    #: Called by the active party before its first release.
+    before_release: Callable[[], None]
+    progress: Progress
+
+    def secret_for(self, *parts: bytes) -> bytes:
+        """Derive a secret that is different for different data."""
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(len(part).to_bytes(8))
+            digest.update(part)
+        return hmac.digest(self.secret, digest.digest(), "sha256")
+
+    def session_of(self, output: int) -> bytes:
+        """Return the session of one sum per coordinate."""
+        return hashlib.sha256(b"florist/aggregate/1" + self.session + bytes([output])).digest()
+
+
+def spans(total: int, size: int) -> list[slice]:
+    """Divide a range into slices of at most `size`."""
+    return [slice(at, min(at + size, total)) for at in range(0, total, size)]
