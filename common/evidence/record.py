@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -40,6 +40,7 @@ MAXIMUM_CLOCK_DIFFERENCE = timedelta(hours=1)
 _NOT_COMPARED = frozenset({"Heartbeat", "EvidenceContribution", "EvidenceSignature"})
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _TypeName = Annotated[str, Field(pattern=r"^[A-Za-z]{1,64}$")]
 _Text = Annotated[str, Field(max_length=100, pattern=r"^[\x20-\x7e]*$")]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -77,11 +78,35 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class AggregateFacts:
+    """What both parties know of a label aggregate, besides the noised numbers."""
+
+    #: The guarantee for each person of the active party, of class counts and sums together.
+    epsilon: _Positive
+    delta: _Positive
+    #: The number of sums, and of columns of the passive party that they are by.
+    coordinates: _Count
+    columns: _Count
+    #: The parameter sigma of the noise on each sum, in units of the codes.
+    deviation: _Positive
+
+    @classmethod
+    def from_statement(cls, stated: object) -> Self | None:
+        """Read the facts of a statement; None if they are malformed."""
+        try:
+            return TypeAdapter(cls).validate_json(canonical(stated), strict=True)
+        except (ValidationError, ValueError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class StageFacts:
     """What a stage contributes to the statement."""
 
     unions: Mapping[str, UnionFacts] = field(default_factory=dict)
     model: ModelFacts | None = None
+    #: Of the training stage; None if it had no label aggregate.
+    aggregate: AggregateFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +209,7 @@ def make_statement(
             },
             "unions": {table: asdict(facts.unions[table]) for table in facts.unions},
             "model": None if facts.model is None else asdict(facts.model),
+            "aggregate": None if facts.aggregate is None else asdict(facts.aggregate),
         }
     )
 

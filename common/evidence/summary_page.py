@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from florist.common.core.text import printable
+from florist.common.evidence.record import AggregateFacts
 from florist.common.reports.html import (
     Html,
     facts_table,
@@ -105,6 +106,7 @@ def _promised(run: RunFacts) -> Html:
     facts = {
         "who is shared": "neither party is told which of its people the other also has",
         "sizes (differential privacy)": guarantee,
+        "labels (differential privacy)": _aggregate(run),
         "limits on the overlap": f"at least {overlap['minimum']:,} people, and "
         f"{overlap['minimum_share']:.0%} to {overlap['maximum_share']:.0%} of the smaller table",
         "planted pairs": f"{union['planted_pairs']:,}",
@@ -113,6 +115,22 @@ def _promised(run: RunFacts) -> Html:
         "measured, not proven",
     }
     return facts_table(facts)
+
+
+def _aggregate(run: RunFacts) -> str:
+    """Describe the label aggregate; records of earlier releases do not mention any."""
+    stated = [stage.record["statement"].get("aggregate") for stage in run.stages]
+    found = [AggregateFacts.from_statement(each) for each in stated if each is not None]
+    if None in found:
+        return "the facts of the label aggregate are malformed"
+    texts = [
+        f"label aggregate: ε = {facts.epsilon:g}, δ = {facts.delta:g} for each person of the "
+        f"active party; {facts.coordinates:,} sums over {facts.columns:,} columns, each with noise "
+        f"of deviation {facts.deviation:.4g}"
+        for facts in found
+        if facts is not None
+    ]
+    return "; ".join(texts) or "no label aggregate in these stages"
 
 
 def _made(stage: StageEvidence) -> dict[str, Any]:

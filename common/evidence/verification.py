@@ -10,6 +10,7 @@ from florist.common.core.text import printable
 from florist.common.evidence.record import (
     FORMAT,
     MAXIMUM_CLOCK_DIFFERENCE,
+    AggregateFacts,
     agreement_digest,
     canonical,
     read_account,
@@ -100,7 +101,7 @@ def _checked(what: str, check: Callable[[], str]) -> Check:
 
 
 def _consistent(record: dict[str, Any]) -> str:
-    """Check the agreement's digest, the names, and the times."""
+    """Check the agreement's digest, the names, the times, and the label aggregate."""
     statement = record["statement"]
     if agreement_digest(record.get("agreement")) != statement.get("agreement_sha256"):
         raise _Failed("the agreement is not the one of the statement")
@@ -110,7 +111,32 @@ def _consistent(record: dict[str, Any]) -> str:
     first, second = (_time(account) for account in accounts.values())
     if abs(first - second) > MAXIMUM_CLOCK_DIFFERENCE:
         raise _Failed("the times of the parties differ by more than an hour")
-    return f": {accounts['active'].name} and {accounts['passive'].name}, {first:%Y-%m-%d %H:%M} UTC"
+    return (
+        f": {accounts['active'].name} and {accounts['passive'].name}, {first:%Y-%m-%d %H:%M} UTC"
+        f"{_aggregate(record)}"
+    )
+
+
+def _aggregate(record: dict[str, Any]) -> str:
+    """Check that the label aggregate is the agreed one; records of earlier releases have none."""
+    stated = record["statement"].get("aggregate")
+    if stated is None:
+        return ""
+    facts = AggregateFacts.from_statement(stated)
+    if facts is None:
+        raise _Failed("the facts of the label aggregate are malformed")
+    agreed = _agreed_aggregate(record)
+    if agreed not in ("auto", {"epsilon": facts.epsilon, "delta": facts.delta}):
+        raise _Failed("the guarantee of the label aggregate is not the agreed one")
+    return f"; label aggregate with ε = {facts.epsilon:g}, δ = {facts.delta:g}"
+
+
+def _agreed_aggregate(record: dict[str, Any]) -> object:
+    """The setting `agreement.training.aggregate.privacy`; None if there is none."""
+    found: object = record
+    for key in ("agreement", "training", "aggregate", "privacy"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _signature(evidence: StageEvidence, authorities: list[x509.Certificate], role: RoleName) -> str:
