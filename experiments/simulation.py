@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, PassiveView
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
+    from florist.common.label_aggregate.first_model import Aggregate
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.training import Model, Optimiser
     from florist.common.stages.training_session import Trained
@@ -214,6 +215,7 @@ def observe(
     links = wiring.connect()
     # Both views can be recorded at one party: what one sends, the other receives.
     rows_seen: list[SeenRows] = []
+    aggregates: list[Aggregate] = []
     scores = _TestScores(wiring.make_active)
     failures: list[BaseException] = []
 
@@ -226,6 +228,7 @@ def observe(
             seed=2 * settings.seed + (role == "passive"),
             on_checkpoint=scores.keep if role == "active" else lambda _: None,
             observe=rows_seen.append if record and role == "active" else None,
+            observe_aggregate=aggregates.append,
         )
         try:
             return train_with_peer(link, role, make, setups[role], run_setup, NoProgress())
@@ -244,7 +247,10 @@ def observe(
     active, passive = (end.result() for end in ends)
     for link in links:
         link.close()
-    seen = _seen(rows_seen, active.run, setups, union) if record else None
+    seen = None
+    if record:
+        aggregate = aggregates[0] if aggregates else None
+        seen = _seen(rows_seen, active.run, setups, union, aggregate)
     return Observed(active, passive, scores.by_epoch, seen)
 
 
@@ -267,7 +273,11 @@ class _TestScores:
 
 
 def _seen(
-    rows_seen: list[SeenRows], run: Run, setups: dict[RoleName, HalfSetup], union: Union
+    rows_seen: list[SeenRows],
+    run: Run,
+    setups: dict[RoleName, HalfSetup],
+    union: Union,
+    aggregate: Aggregate | None,
 ) -> Seen:
     data = setups["active"].data
     of_active = data.train.membership.row_of_rank
@@ -285,6 +295,7 @@ def _seen(
             passive,
             features=_own_features(setups["passive"], of_passive[passives]),
             known_stand_ins=dummies.get("passive"),
+            aggregate=aggregate,
         ),
         replace(
             active,

@@ -1,4 +1,4 @@
-"""The passive party's side of the label aggregate: add ciphertexts by category, fit a first model."""
+"""The passive party's side of the label aggregate: add ciphertexts by category."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from florist.common.data.features import Features
+    from florist.common.label_aggregate.first_model import Aggregate
 
     Ranks = npt.NDArray[np.int64]
     Rows = npt.NDArray[np.float32]
@@ -101,6 +102,9 @@ class View(Generic[S]):
     #: Ranks of UIDs for which the peer is known to have synthetic data: the attacker's own dummies.
     #: They are not among `uids`. None if there are none.
     known_stand_ins: Ranks | None = None
+    #: What the passive party learned from the label aggregate; None without one, and for the active
+    #: party.
+    aggregate: Aggregate | None = None
 
     def is_own(self) -> npt.NDArray[np.bool_]:
         """Return, for each UID of the union, whether it is one of `uids`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -51,7 +52,7 @@ class Coordinates:
             frequent &= counts > least
         of_category = np.empty(starts[-1], dtype=np.int32)
         count = 0
-        for start, stop in zip(starts, starts[1:], strict=False):
+        for start, stop in pairwise(starts):
             is_own = frequent[start:stop]
             own = int(is_own.sum())
             of_category[start:stop] = count + own  # of the rare ones
