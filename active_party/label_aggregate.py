@@ -102,9 +102,9 @@ def send_aggregate(
     facts = AggregateFacts(
         privacy.epsilon,
         privacy.delta,
-        shape.columns,
         shape.coordinates,
-        noise.sums_deviation / codes.scale,
+        shape.columns,
+        noise.sums_deviation,
     )
     run.record.keep_facts(facts)
     return facts

@@ -94,9 +94,9 @@ def collect_aggregate(
         AggregateFacts(
             privacy.epsilon,
             privacy.delta,
-            coordinates.columns,
             coordinates.count,
-            noise.sums_deviation / codes.scale,
+            coordinates.columns,
+            noise.sums_deviation,
         )
     )
     shared = data.train.sizes.shared_estimate / len(features)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from florist.common.bundle.manifest import read_manifest
 from florist.common.bundle.saving import BundleContents, save_bundle
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
-from florist.common.evidence.record import StageFacts
+from florist.common.evidence.record import AggregateFacts, StageFacts
+from florist.common.privacy.ledger import open_ledger
 from florist.common.reports.training_report import TrainingReport, render
 from florist.common.stages.overlap import check_union_overlap
 from florist.common.stages.result_files import write_json
@@ -28,6 +29,7 @@ from florist.common.stages.training_session import (
 )
 from florist.common.stages.training_tables import PreparedTables, prepare_tables
 from florist.common.synthetic.label_strategies import label_strategy
+from florist.common.training.aggregate_run import AggregateRecord
 from florist.common.training.event_files import EventFiles
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of
@@ -71,9 +73,11 @@ class TrainStage(Stage[TrainInputs, Trained]):
         check_settings(self.role, config)
         check_union_overlap(config, runs.load_summary())
         prepared = prepare_tables(self.role, config, runs)
+        aggregate = AggregateRecord(runs.checkpoints)
         if self.options.force:
             store.clear()
             journal.delete()
+            aggregate.delete()
         half = HalfSetup(
             prepared.data,
             numeric=len(prepared.preprocessing.numeric_columns),
@@ -101,9 +105,38 @@ class TrainStage(Stage[TrainInputs, Trained]):
             on_checkpoint=_event_writer(config, runs),
             audit=AuditPlan(config.audit, AuditFolder(runs.audit)),
             max_resumptions=config.training.max_resumptions,
+            aggregate=aggregate,
         )
-        find_resumable(run)
-        yield TrainInputs(prepared, half, run)
+        resumable = find_resumable(run)
+        with self._accounted(run, prepared, resumes=resumable is not None) as accounted:
+            yield TrainInputs(prepared, half, accounted)
+
+    @contextmanager
+    def _accounted(
+        self, run: RunSetup, prepared: PreparedTables, *, resumes: bool
+    ) -> Iterator[RunSetup]:
+        """Account for the label aggregate that the active party will release, if any.
+
+        A run that resumes has released it already.
+
+        Raises:
+            ConfigurationError: the budget does not suffice.
+        """
+        privacy = prepared.data.agreement.known_aggregate_privacy
+        if privacy is None or resumes or not self.role.has_labels:
+            yield run
+            return
+        people = prepared.data.train.rows
+        with open_ledger(self.config) as ledger:
+            if not (run.aggregate.exists and ledger.is_aggregate_charged()):
+                ledger.check_budget(0, privacy)
+
+            def charge(is_new: bool) -> None:  # noqa: FBT001 - a callback
+                if is_new or not ledger.is_aggregate_charged():
+                    ledger.charge_aggregate(privacy, people)
+
+            yield replace(run, before_aggregate=charge)
+            ledger.settle_aggregate("finished")
 
     def work(self, inputs: TrainInputs, session: Session) -> Trained:
         progress = CountedProgress(self.progress, session.count_work)
@@ -140,7 +173,9 @@ class TrainStage(Stage[TrainInputs, Trained]):
         role, found = self.role.name, read_manifest(folder, self.role.name)
         aligned = union_facts(role, inputs.prepared.summary, self.runs.alignment / "train")
         model = model_facts(role, found.manifest.run, found.digest.hex(), found.peer_digest.hex())
-        return StageFacts({"train": aligned}, model)
+        known = inputs.run.aggregate.facts()
+        aggregate = None if known is None else AggregateFacts(**asdict(known))
+        return StageFacts({"train": aligned}, model, aggregate)
 
     def report(self, inputs: TrainInputs, outcome: Trained, session: Session, evidence: str) -> str:
         config, summary, history = self.config, inputs.prepared.summary, outcome.run.history
@@ -171,6 +206,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
     def clean_up(self, inputs: TrainInputs) -> None:
         inputs.run.store.clear()
         inputs.run.journal.delete()
+        inputs.run.aggregate.delete()
 
 
 def check_settings(role: Role, config: PartyConfig) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
@@ -43,9 +43,9 @@ class AggregateFacts:
 
     epsilon: float
     delta: float
-    columns: int
     coordinates: int
-    #: The standard deviation of the noise on a sum, in units of labels: a label is 0 or 1.
+    columns: int
+    #: The parameter sigma of the noise on each sum, in units of the codes.
     deviation: float
 
 
@@ -59,6 +59,11 @@ class AggregateRecord:
         """Keep files in a folder; None keeps nothing, for a run that cannot be resumed."""
         self._folder = folder
         self._storage = None if folder is None else FolderStorage(folder)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the aggregate was begun already, so that its noise stays the same."""
+        return self._folder is not None and (self._folder / _KEY).exists()
 
     def secret(self) -> tuple[bytes, bool]:
         """Return the secret of 32 bytes, and whether it is a new one.
@@ -99,9 +104,8 @@ class AggregateRecord:
     def keep_facts(self, facts: AggregateFacts) -> None:
         """Keep what is known of the aggregate, for the evidence of a run that is resumed."""
         if self._storage is not None:
-            values = {name: getattr(facts, name) for name in AggregateFacts.__slots__}
             with self._storage.writing(_FACTS) as file:
-                file.write(json.dumps(values).encode())
+                file.write(json.dumps(asdict(facts)).encode())
 
     def facts(self) -> AggregateFacts | None:
         """Return what was kept; None if there is no aggregate.
