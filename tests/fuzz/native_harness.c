@@ -13,6 +13,7 @@
 #include "hash_to_curve.h"
 #include "ifma.h"
 #include "merkle.h"
+#include "ristretto255.h"
 #include "x25519_avx2.h"
 #include "x25519_ifma.h"
 
@@ -83,6 +84,61 @@ static void try_groups(void)
     }
     free(points), free(scalar), free(dst), free(random), free(uniform);
     free(one), free(other), free(offsets), free(data);
+}
+
+static void try_ristretto(void)
+{
+    const size_t count = draw() % MOST, sums = 1 + draw() % 5, columns = draw() % 4;
+    uint8_t *encoded = filled(32 * count), *again = filled(32 * count), *valid = filled(count);
+    uint8_t *wide = filled(WIDE_BYTES * count), *scalars = filled(SCALAR_BYTES * count);
+    uint8_t *factor = filled(SCALAR_BYTES);
+    uint64_t *points = filled(count * POINT_WORDS * sizeof *points), *base = filled(POINT_WORDS * 8);
+    uint64_t *other = filled(count * POINT_WORDS * sizeof *other), *ordinates = filled(8 * count);
+    uint64_t *table = filled(TABLE_WORDS * sizeof *table);
+    uint64_t *accumulated = filled(2 * sums * POINT_WORDS * sizeof *accumulated);
+    int64_t *values = filled(count * sizeof *values), *rows = filled(count * sizeof *rows);
+    int32_t *coordinates = filled(count * columns * sizeof *coordinates);
+
+    florist_scalars_multiply_add(scalars, scalars, factor, values, count);
+    florist_scalars_reduce(scalars, wide, count);
+    florist_ristretto_table(table, base); /* any words */
+    florist_ristretto_multiply_table(points, table, scalars, count);
+    florist_ristretto_encode(encoded, points, count);
+
+    /* Any bytes; what is valid has one encoding, after arithmetic as well. */
+    free(encoded);
+    encoded = filled(32 * count);
+    florist_ristretto_decode(points, valid, encoded, count);
+    florist_ristretto_encode(again, points, count);
+    for (size_t i = 0; i < count; i++)
+        if (valid[i])
+            require_equal(again + 32 * i, encoded + 32 * i, 32, "valid elements");
+    memcpy(encoded, again, 32 * count);
+    if (count) {
+        florist_ristretto_table(table, points);
+        florist_ristretto_multiply_table(other, table, scalars, count);
+        florist_ristretto_multiply(points, points, 1, scalars);
+        florist_ristretto_encode(encoded, points, 1);
+        florist_ristretto_encode(again, other, 1);
+        require_equal(encoded, again, 32, "multiplication");
+    }
+    florist_ristretto_add(other, points, other, count, 0);
+    if (count)
+        florist_ristretto_add(other, other, points, count, 1);
+    florist_ristretto_multiply(other, other, count, factor);
+    florist_ristretto_ordinates(ordinates, other, count);
+
+    const size_t pairs = count / 2;
+    florist_ristretto_accumulate(accumulated, sums, points, pairs, rows, pairs, coordinates, columns);
+    for (size_t i = 0; i < pairs; i++)
+        rows[i] = (int64_t)(draw() % pairs);
+    for (size_t i = 0; i < pairs * columns; i++)
+        coordinates[i] = (int32_t)(draw() % sums);
+    if (!florist_ristretto_accumulate(accumulated, sums, points, pairs, rows, pairs, coordinates, columns))
+        abort();
+    free(encoded), free(again), free(valid), free(wide), free(scalars), free(factor), free(points);
+    free(base), free(other), free(ordinates), free(table), free(accumulated), free(values), free(rows);
+    free(coordinates);
 }
 
 static void try_merkle(void)
@@ -174,6 +230,7 @@ int main(int count, char **arguments)
     unsigned long inputs = 0;
     do {
         try_groups();
+        try_ristretto();
         try_merkle();
         try_transfers();
         try_embeddings();
