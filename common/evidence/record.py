@@ -87,7 +87,7 @@ class AggregateFacts:
     #: The number of sums, and of columns of the passive party that they are by.
     coordinates: _Count
     columns: _Count
-    #: The parameter sigma of the noise on each sum, in units of labels: a label is 0 or 1.
+    #: The parameter sigma of the noise on each sum, in units of the codes.
     deviation: _Positive
 
     @classmethod
