@@ -35,7 +35,8 @@ def all_targets(folder: Path) -> dict[str, Target]:
             application_file_targets,
         )
         from tests.fuzz.targets import MESSAGES, file_targets  # noqa: PLC0415
-    messages = (*MESSAGES, *APPLICATION_MESSAGES)
+        from tests.fuzz.transfer_targets import TRANSFER_MESSAGES  # noqa: PLC0415
+    messages = (*MESSAGES, *APPLICATION_MESSAGES, *TRANSFER_MESSAGES)
     files = (*file_targets(folder), *application_file_targets(folder))
     return {target.name: target for target in (*messages, *files)}
 

@@ -17,6 +17,7 @@ from florist.common.core.errors import ConfigurationError, InternalError
 from tests.fuzz.application_targets import APPLICATION_MESSAGES, application_file_targets
 from tests.fuzz.damage import damaged
 from tests.fuzz.targets import MESSAGES, file_targets
+from tests.fuzz.transfer_targets import TRANSFER_MESSAGES
 
 if TYPE_CHECKING:
     from tests.fuzz.targets import Target
@@ -66,7 +67,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
 
 
 @pytest.mark.parametrize(
-    "target", [*MESSAGES, *APPLICATION_MESSAGES], ids=lambda target: target.name
+    "target",
+    [*MESSAGES, *APPLICATION_MESSAGES, *TRANSFER_MESSAGES],
+    ids=lambda target: target.name,
 )
 def test_messages_are_accepted_or_refused(target: Target) -> None:
     @quick
@@ -77,6 +80,12 @@ def test_messages_are_accepted_or_refused(target: Target) -> None:
     for seed in target.seeds:
         target(seed)
     holds()
+
+
+@pytest.mark.parametrize("target", TRANSFER_MESSAGES, ids=lambda target: target.name)
+def test_valid_messages_of_transfers_are_accepted(target: Target) -> None:
+    """Else the damage above would prove nothing."""
+    assert target.run(target.seeds[0]) is not None
 
 
 @pytest.mark.parametrize("name", FILES)
