@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,20 @@ class Run:
     def wait_for(self, pattern: str) -> None:
         for party in list(self.parties.values()):
             party.wait_for(pattern, LIMIT)
+
+    def wait_until_connected(self) -> None:
+        """Wait until each party is connected, or has ended because its stage is complete.
+
+        A party that was killed after both results were complete may learn from its peer that
+        nothing is left to do. It then ends without another log line.
+        """
+        pattern = "connected to|contains a finished result|result is complete"
+
+        def is_met(party: Party) -> bool:
+            return party.process.poll() == 0 or re.search(pattern, party.output) is not None
+
+        for party in list(self.parties.values()):
+            wait_until(partial(is_met, party), LIMIT, partial("{0.output}".format, party))
 
 
 @contextmanager
@@ -287,7 +302,7 @@ def test_killed_at_random_moments(
         workspace = fresh(stage)
         with running(lab, workspace, stage) as run:
             for _ in range(4):
-                run.wait_for("connected to|contains a finished result|result is complete")
+                run.wait_until_connected()
                 time.sleep(draws.uniform(0.0, SPAN[stage]))
                 kills += run.kill(draws.choice(ROLES))
             run.finish()
