@@ -71,7 +71,8 @@ def decode(encoded: ByteRows) -> tuple[Points, npt.NDArray[np.bool_]]:
         return _packed(IDENTITY if element is None else element for element in elements), valid
     points = np.empty((len(encoded), POINT_WORDS), dtype=np.uint64)
     flags = np.empty(len(encoded), dtype=np.uint8)
-    native.ristretto_decode(encoded, points, flags)
+    kernel = native.ristretto_decode_ifma if native.ifma_available() else native.ristretto_decode
+    kernel(encoded, points, flags)
     return points, flags.view(np.bool_)
 
 
@@ -81,7 +82,8 @@ def encode(points: Points) -> ByteRows:
     if native is None:
         return _byte_rows([element.encode() for element in _elements(points)], ENCODED_BYTES)
     out = np.empty((len(points), ENCODED_BYTES), dtype=np.uint8)
-    native.ristretto_encode(np.ascontiguousarray(points), out)
+    kernel = native.ristretto_encode_ifma if native.ifma_available() else native.ristretto_encode
+    kernel(np.ascontiguousarray(points), out)
     return out
 
 
@@ -142,7 +144,10 @@ def multiply_base(base: Base, scalars: ByteRows) -> Points:
         times = times_generator if base is generator() else base.element.times
         return _packed(times(scalar % ORDER) for scalar in _numbers(scalars))
     out = np.empty((len(scalars), POINT_WORDS), dtype=np.uint64)
-    native.ristretto_multiply_table(base.table, scalars, out)
+    if native.ifma_available():
+        native.ristretto_multiply_table_ifma(base.table, scalars, out)
+    else:
+        native.ristretto_multiply_table(base.table, scalars, out)
     return out
 
 
@@ -194,7 +199,9 @@ def accumulate(
         raise ValueError(f"{len(rows)} rows, but coordinates of {len(coordinates)}")
     native = kernels.native
     if native is not None:
-        native.ristretto_accumulate(
+        vector = native.ifma_available()
+        kernel = native.ristretto_accumulate_ifma if vector else native.ristretto_accumulate
+        kernel(
             np.ascontiguousarray(pairs),
             np.ascontiguousarray(rows, dtype=np.int64),
             np.ascontiguousarray(coordinates, dtype=np.int32),

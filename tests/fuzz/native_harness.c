@@ -88,7 +88,7 @@ static void try_groups(void)
 
 static void try_ristretto(void)
 {
-    const size_t count = draw() % MOST, sums = 1 + draw() % 5, columns = draw() % 4;
+    const size_t count = draw() % MOST, sums = 1 + draw() % 30, columns = draw() % 12;
     uint8_t *encoded = filled(32 * count), *again = filled(32 * count), *valid = filled(count);
     uint8_t *wide = filled(WIDE_BYTES * count), *scalars = filled(SCALAR_BYTES * count);
     uint8_t *factor = filled(SCALAR_BYTES);
@@ -113,7 +113,14 @@ static void try_ristretto(void)
     for (size_t i = 0; i < count; i++)
         if (valid[i])
             require_equal(again + 32 * i, encoded + 32 * i, 32, "valid elements");
-    memcpy(encoded, again, 32 * count);
+    if (florist_ifma_available()) {
+        uint8_t *valid_too = filled(count), *again_too = filled(32 * count);
+        florist_ristretto_decode_ifma(other, valid_too, encoded, count);
+        require_equal(valid, valid_too, count, "validity");
+        florist_ristretto_encode_ifma(again_too, other, count);
+        require_equal(again, again_too, 32 * count, "encodings");
+        free(valid_too), free(again_too);
+    }
     if (count) {
         florist_ristretto_table(table, points);
         florist_ristretto_multiply_table(other, table, scalars, count);
@@ -121,6 +128,12 @@ static void try_ristretto(void)
         florist_ristretto_encode(encoded, points, 1);
         florist_ristretto_encode(again, other, 1);
         require_equal(encoded, again, 32, "multiplication");
+        if (florist_ifma_available()) {
+            florist_ristretto_encode(encoded, other, count);
+            florist_ristretto_multiply_table_ifma(other, table, scalars, count);
+            florist_ristretto_encode(again, other, count);
+            require_equal(encoded, again, 32 * count, "multiplication by vectors");
+        }
     }
     florist_ristretto_add(other, points, other, count, 0);
     if (count)
@@ -134,6 +147,10 @@ static void try_ristretto(void)
         rows[i] = (int64_t)(draw() % pairs);
     for (size_t i = 0; i < pairs * columns; i++)
         coordinates[i] = (int32_t)(draw() % sums);
+    if (florist_ifma_available() &&
+        !florist_ristretto_accumulate_ifma(accumulated, sums, points, pairs, rows, pairs, coordinates,
+                                           columns))
+        abort();
     if (!florist_ristretto_accumulate(accumulated, sums, points, pairs, rows, pairs, coordinates, columns))
         abort();
     free(encoded), free(again), free(valid), free(wide), free(scalars), free(factor), free(points);

@@ -218,9 +218,10 @@ static PyObject *released(Py_buffer *buffers, int count, int done)
     return done ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *ristretto_decode(PyObject *module, PyObject *args)
+typedef int decode_kernel(uint64_t *points, uint8_t *valid, const uint8_t *encoded, size_t count);
+
+static PyObject *decode_with(PyObject *args, decode_kernel *kernel)
 {
-    (void)module;
     Py_buffer b[3]; /* encoded, points, valid */
     if (!PyArg_ParseTuple(args, "y*w*w*", &b[0], &b[1], &b[2]))
         return NULL;
@@ -229,7 +230,7 @@ static PyObject *ristretto_decode(PyObject *module, PyObject *args)
     if (count >= 0 && same_count(count, item_count(&b[1], POINT, "points"), "points") &&
         same_count(count, b[2].len, "valid")) {
         Py_BEGIN_ALLOW_THREADS
-        all = florist_ristretto_decode(b[1].buf, b[2].buf, b[0].buf, (size_t)count);
+        all = kernel(b[1].buf, b[2].buf, b[0].buf, (size_t)count);
         Py_END_ALLOW_THREADS
     }
     for (int i = 0; i < 3; i++)
@@ -237,9 +238,22 @@ static PyObject *ristretto_decode(PyObject *module, PyObject *args)
     return all >= 0 ? PyBool_FromLong(all) : NULL;
 }
 
-static PyObject *ristretto_encode(PyObject *module, PyObject *args)
+static PyObject *ristretto_decode(PyObject *module, PyObject *args)
 {
     (void)module;
+    return decode_with(args, florist_ristretto_decode);
+}
+
+static PyObject *ristretto_decode_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available()) ? decode_with(args, florist_ristretto_decode_ifma) : NULL;
+}
+
+typedef void encode_kernel(uint8_t *encoded, const uint64_t *points, size_t count);
+
+static PyObject *encode_with(PyObject *args, encode_kernel *kernel)
+{
     Py_buffer b[2]; /* points, encoded */
     if (!PyArg_ParseTuple(args, "y*w*", &b[0], &b[1]))
         return NULL;
@@ -247,10 +261,22 @@ static PyObject *ristretto_encode(PyObject *module, PyObject *args)
     const int fit = count >= 0 && same_count(count, item_count(&b[1], ELEMENT, "out"), "out");
     if (fit) {
         Py_BEGIN_ALLOW_THREADS
-        florist_ristretto_encode(b[1].buf, b[0].buf, (size_t)count);
+        kernel(b[1].buf, b[0].buf, (size_t)count);
         Py_END_ALLOW_THREADS
     }
     return released(b, 2, fit);
+}
+
+static PyObject *ristretto_encode(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return encode_with(args, florist_ristretto_encode);
+}
+
+static PyObject *ristretto_encode_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available()) ? encode_with(args, florist_ristretto_encode_ifma) : NULL;
 }
 
 static PyObject *ristretto_add(PyObject *module, PyObject *args)
@@ -304,9 +330,11 @@ static PyObject *ristretto_table(PyObject *module, PyObject *args)
     return released(b, 2, fit);
 }
 
-static PyObject *ristretto_multiply_table(PyObject *module, PyObject *args)
+typedef void multiply_table_kernel(uint64_t *out, const uint64_t *table, const uint8_t *scalars,
+                                   size_t count);
+
+static PyObject *multiply_table_with(PyObject *args, multiply_table_kernel *kernel)
 {
-    (void)module;
     Py_buffer b[3]; /* table, scalars, out */
     if (!PyArg_ParseTuple(args, "y*y*w*", &b[0], &b[1], &b[2]))
         return NULL;
@@ -315,10 +343,22 @@ static PyObject *ristretto_multiply_table(PyObject *module, PyObject *args)
                     same_count(count, item_count(&b[2], POINT, "out"), "out");
     if (fit) {
         Py_BEGIN_ALLOW_THREADS
-        florist_ristretto_multiply_table(b[2].buf, b[0].buf, b[1].buf, (size_t)count);
+        kernel(b[2].buf, b[0].buf, b[1].buf, (size_t)count);
         Py_END_ALLOW_THREADS
     }
     return released(b, 3, fit);
+}
+
+static PyObject *ristretto_multiply_table(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return multiply_table_with(args, florist_ristretto_multiply_table);
+}
+
+static PyObject *ristretto_multiply_table_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available()) ? multiply_table_with(args, florist_ristretto_multiply_table_ifma) : NULL;
 }
 
 static PyObject *ristretto_ordinates(PyObject *module, PyObject *args)
@@ -338,9 +378,12 @@ static PyObject *ristretto_ordinates(PyObject *module, PyObject *args)
     return released(b, 2, fit);
 }
 
-static PyObject *ristretto_accumulate(PyObject *module, PyObject *args)
+typedef int accumulate_kernel(uint64_t *sums, size_t sum_count, const uint64_t *pairs,
+                              size_t pair_count, const int64_t *rows, size_t count,
+                              const int32_t *coordinates, size_t columns);
+
+static PyObject *accumulate_with(PyObject *args, accumulate_kernel *kernel)
 {
-    (void)module;
     Py_buffer b[4]; /* pairs, rows, coordinates, sums */
     if (!PyArg_ParseTuple(args, "y*y*y*w*", &b[0], &b[1], &b[2], &b[3]))
         return NULL;
@@ -355,13 +398,25 @@ static PyObject *ristretto_accumulate(PyObject *module, PyObject *args)
         PyErr_Format(PyExc_ValueError, "coordinates: %zd items for %zd rows", cells, rows);
     else {
         Py_BEGIN_ALLOW_THREADS
-        fit = florist_ristretto_accumulate(b[3].buf, (size_t)sums, b[0].buf, (size_t)pairs, b[1].buf,
+        fit = kernel(b[3].buf, (size_t)sums, b[0].buf, (size_t)pairs, b[1].buf,
                                            (size_t)rows, b[2].buf, rows ? (size_t)(cells / rows) : 0);
         Py_END_ALLOW_THREADS
         if (!fit)
             PyErr_SetString(PyExc_ValueError, "rows or coordinates: out of range");
     }
     return released(b, 4, fit);
+}
+
+static PyObject *ristretto_accumulate(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return accumulate_with(args, florist_ristretto_accumulate);
+}
+
+static PyObject *ristretto_accumulate_ifma(PyObject *module, PyObject *args)
+{
+    (void)module;
+    return can_run(florist_ifma_available()) ? accumulate_with(args, florist_ristretto_accumulate_ifma) : NULL;
 }
 
 static PyObject *scalars_reduce(PyObject *module, PyObject *args)
@@ -410,13 +465,17 @@ static PyMethodDef functions[] = {
     {"on_curve_batch", on_curve_batch, METH_VARARGS, NULL},
     {"on_curve_batch_ifma", on_curve_batch_ifma, METH_VARARGS, NULL},
     {"ristretto_decode", ristretto_decode, METH_VARARGS, NULL},
+    {"ristretto_decode_ifma", ristretto_decode_ifma, METH_VARARGS, NULL},
     {"ristretto_encode", ristretto_encode, METH_VARARGS, NULL},
+    {"ristretto_encode_ifma", ristretto_encode_ifma, METH_VARARGS, NULL},
     {"ristretto_add", ristretto_add, METH_VARARGS, NULL},
     {"ristretto_multiply", ristretto_multiply, METH_VARARGS, NULL},
     {"ristretto_table", ristretto_table, METH_VARARGS, NULL},
     {"ristretto_multiply_table", ristretto_multiply_table, METH_VARARGS, NULL},
+    {"ristretto_multiply_table_ifma", ristretto_multiply_table_ifma, METH_VARARGS, NULL},
     {"ristretto_ordinates", ristretto_ordinates, METH_VARARGS, NULL},
     {"ristretto_accumulate", ristretto_accumulate, METH_VARARGS, NULL},
+    {"ristretto_accumulate_ifma", ristretto_accumulate_ifma, METH_VARARGS, NULL},
     {"scalars_reduce", scalars_reduce, METH_VARARGS, NULL},
     {"scalars_multiply_add", scalars_multiply_add, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

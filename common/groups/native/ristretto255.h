@@ -50,6 +50,16 @@ int florist_ristretto_accumulate(uint64_t *sums, size_t sum_count, const uint64_
                                  size_t pair_count, const int64_t *rows, size_t count,
                                  const int32_t *coordinates, size_t columns);
 
+/* The same, eight at a time. Call only if florist_ifma_available(). */
+int florist_ristretto_decode_ifma(uint64_t *points, uint8_t *valid, const uint8_t *encoded,
+                                  size_t count);
+void florist_ristretto_encode_ifma(uint8_t *encoded, const uint64_t *points, size_t count);
+void florist_ristretto_multiply_table_ifma(uint64_t *out, const uint64_t table[TABLE_WORDS],
+                                           const uint8_t *scalars, size_t count);
+int florist_ristretto_accumulate_ifma(uint64_t *sums, size_t sum_count, const uint64_t *pairs,
+                                      size_t pair_count, const int64_t *rows, size_t count,
+                                      const int32_t *coordinates, size_t columns);
+
 /* Reduces numbers of 64 bytes modulo the group's order. */
 void florist_scalars_reduce(uint8_t *out, const uint8_t *wide, size_t count);
 

@@ -67,6 +67,41 @@ if "ifma" in sys.argv:
     checked.elligator2_map_ifma(uniform, second)
     assert first == second
     assert checked.on_curve_batch_ifma(first[64:], os.urandom(16 * 9))
+
+    # Any limbs that a coordinate may have; the formulas agree also outside the curve.
+    largest = [2**51 + 2**17 - 1] + 4 * [2**52 - 1]
+    choices = [os.urandom(20) for _ in range(60)] + [bytes(20), b"\\xff" * 20]
+    limbs = [largest[i % 5] * (each[i] & 1) for each in choices for i in range(20)]
+    any_points = b"".join(limb.to_bytes(8, "little") for limb in limbs)
+    first, second = bytearray(32 * len(choices)), bytearray(32 * len(choices))
+    usual.ristretto_encode(any_points, first)
+    checked.ristretto_encode_ifma(any_points, second)
+    assert first == second
+    size = len(points) // 32
+    decoded, flags = bytearray(160 * size), bytearray(size)
+    checked.ristretto_decode_ifma(points, decoded, flags)
+    decoded_too, flags_too = bytearray(160 * size), bytearray(size)
+    usual.ristretto_decode(points, decoded_too, flags_too)
+    assert flags == flags_too
+    table = bytearray(64 * 8 * 16 * 8)
+    usual.ristretto_table(any_points[-160:], table)
+    scalars = b"\\xff" * 32 + bytes(32) + os.urandom(32 * 11)
+    out, out_too = bytearray(160 * 13), bytearray(160 * 13)
+    checked.ristretto_multiply_table_ifma(table, scalars, out)
+    usual.ristretto_multiply_table(table, scalars, out_too)
+    first, second = bytearray(32 * 13), bytearray(32 * 13)
+    usual.ristretto_encode(out, first)
+    usual.ristretto_encode(out_too, second)
+    assert first == second
+    rows = b"".join((i % 30).to_bytes(8, "little") for i in range(40))
+    coordinates = b"".join((i % 7).to_bytes(4, "little") for i in range(40 * 5))
+    one, other = bytearray(any_points[-320:] * 7), bytearray(any_points[-320:] * 7)
+    checked.ristretto_accumulate_ifma(any_points[: 320 * 31], rows, coordinates, one)
+    usual.ristretto_accumulate(any_points[: 320 * 31], rows, coordinates, other)
+    first, second = bytearray(32 * 14), bytearray(32 * 14)
+    usual.ristretto_encode(one, first)
+    usual.ristretto_encode(other, second)
+    assert first == second
 print("all bounds held")
 """
 

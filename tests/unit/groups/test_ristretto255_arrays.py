@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from florist.common.groups import kernels
@@ -23,10 +23,20 @@ any_scalars = st.one_of(st.sampled_from(SPECIAL), st.integers(0, 2**256 - 1))
 batches = st.lists(any_scalars, min_size=1, max_size=11)
 
 
-@pytest.fixture(params=["kernels", "elements"])
+@pytest.fixture(params=["native", "without_ifma", "without_kernels"])
 def either(request: pytest.FixtureRequest) -> None:
-    """Run a test with the kernels, and again without them."""
-    request.getfixturevalue("native" if request.param == "kernels" else "without_kernels")
+    """Run a test with the kernels, with the portable ones, and without any."""
+    request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["native", "without_ifma"])
+def kernel(request: pytest.FixtureRequest) -> None:
+    """Run a test with the kernels, and with the portable ones."""
+    request.getfixturevalue(request.param)
+
+
+#: The kernels are the same for all examples of a test.
+ANY_KERNEL = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def scalar_rows(numbers: list[int]) -> arrays.ByteRows:
@@ -130,7 +140,8 @@ class TestVectors:
         assert first == second != other
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.usefixtures("kernel")
+@settings(ANY_KERNEL, max_examples=60)
 @given(batches)
 def test_multiplication_of_the_generator(numbers: list[int]) -> None:
     expected = [times_generator(number).encode().hex() for number in numbers]
@@ -138,7 +149,8 @@ def test_multiplication_of_the_generator(numbers: list[int]) -> None:
     assert hexes(arrays.multiply_base(arrays.generator(), scalars)) == expected
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.usefixtures("kernel")
+@settings(ANY_KERNEL, max_examples=30)
 @given(batches, any_scalars, st.integers(0, ORDER - 1))
 def test_multiplication_of_others(numbers: list[int], factor: int, other: int) -> None:
     points = arrays.multiply_base(arrays.generator(), scalar_rows(numbers))
@@ -150,7 +162,8 @@ def test_multiplication_of_others(numbers: list[int], factor: int, other: int) -
     assert hexes(arrays.multiply_base(base, scalar_rows(numbers))) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.usefixtures("kernel")
+@settings(ANY_KERNEL, max_examples=40)
 @given(st.data())
 def test_sums(data: st.DataObject) -> None:
     one = data.draw(batches)
@@ -163,7 +176,8 @@ def test_sums(data: st.DataObject) -> None:
     assert hexes(arrays.add(a, b[:1])) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.usefixtures("kernel")
+@settings(ANY_KERNEL, max_examples=100)
 @given(st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=9))
 def test_decoding_of_any_bytes(encoded: list[bytes]) -> None:
     """About one in eight even numbers below p is valid."""
@@ -175,7 +189,8 @@ def test_decoding_of_any_bytes(encoded: list[bytes]) -> None:
         assert hexes(points) == [(element or IDENTITY).encode().hex() for element in expected]
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.usefixtures("kernel")
+@settings(ANY_KERNEL, max_examples=100)
 @given(
     st.lists(st.binary(min_size=64, max_size=64), min_size=1, max_size=5),
     any_scalars,
@@ -242,6 +257,23 @@ def test_accumulation_of_other_shapes() -> None:
     assert (sums == arrays.neutral(2).reshape(1, 2, 20)).all()
 
 
+def test_additions_to_equal_coordinates(native: kernels.Kernels) -> None:
+    """Vectors of coordinates with and without repetitions, of every size."""
+    if not native.ifma_available():
+        pytest.skip("this CPU has no AVX-512 IFMA")
+    rng = np.random.default_rng(0)
+    points, _ = arrays.decode(arrays.encode(random_points(2 * 20)))
+    for columns in range(1, 20):
+        coordinates = rng.integers(0, 24, (20, columns)).astype(np.int32)
+        coordinates[10:] = rng.permuted(np.tile(np.arange(24), (10, 1)), axis=1)[:, :columns]
+        rows, results = rng.integers(0, 20, 20), []
+        for accumulate in (native.ristretto_accumulate, native.ristretto_accumulate_ifma):
+            sums = arrays.neutral(2 * 24)
+            accumulate(points, rows, coordinates, sums)
+            results.append(arrays.encode(sums))
+        assert (results[0] == results[1]).all()
+
+
 def test_sizes(native: kernels.Kernels) -> None:
     point, table = bytes(160), bytes(64 * 8 * 16 * 8)
     for call, fault in (
@@ -284,16 +316,37 @@ def test_sizes(native: kernels.Kernels) -> None:
             call()
 
 
-def test_nothing_is_written_beyond_the_output(native: kernels.Kernels) -> None:
-    table = arrays.generator().table
-    for count in range(1, 12):
+def test_sizes_with_ifma(native: kernels.Kernels) -> None:
+    calls = (
+        lambda: native.ristretto_decode_ifma(bytes(32), bytearray(160), bytearray(2)),
+        lambda: native.ristretto_encode_ifma(bytes(160), bytearray(64)),
+        lambda: native.ristretto_multiply_table_ifma(bytes(8), bytes(32), bytearray(160)),
+        lambda: native.ristretto_accumulate_ifma(b"", bytes(8), bytes(4), bytearray(320)),
+    )
+    error = ValueError if native.ifma_available() else RuntimeError
+    for call in calls:
+        with pytest.raises(error):
+            call()
+
+
+@pytest.mark.usefixtures("kernel")
+def test_nothing_is_written_beyond_the_output() -> None:
+    native, table = kernels.native, arrays.generator().table
+    assert native is not None
+    if native.ifma_available():
+        decode, encode = native.ristretto_decode_ifma, native.ristretto_encode_ifma
+        multiply = native.ristretto_multiply_table_ifma
+    else:
+        decode, encode = native.ristretto_decode, native.ristretto_encode
+        multiply = native.ristretto_multiply_table
+    for count in (*range(1, 20), 31, 32, 33, 40):
         points = np.full((count + 4, 20), 7, np.uint64)
-        native.ristretto_multiply_table(table, os.urandom(32 * count), points[:count])
+        multiply(table, os.urandom(32 * count), points[:count])
         assert (points[count:] == 7).all()
         encoded = np.full((count + 4, 32), 7, np.uint8)
-        native.ristretto_encode(points[:count], encoded[:count])
+        encode(points[:count], encoded[:count])
         assert (encoded[count:] == 7).all()
         points[:], valid = 7, np.full(count + 4, 7, np.uint8)
-        assert native.ristretto_decode(encoded[:count], points[:count], valid[:count])
+        assert decode(encoded[:count], points[:count], valid[:count])
         assert (points[count:] == 7).all()
         assert (valid[count:] == 7).all()
