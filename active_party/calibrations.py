@@ -44,7 +44,7 @@ class Calibrations:
             _pair(data, counts, frequencies, matched=False),
             _pair(data, counts, frequencies, matched=True),
             0
-            if data.agreement.known_aggregate_privacy is not None  # gives donors from the start
+            if data.agreement.has_donors_from_the_start
             else first_matched_step(counts, frequencies, data.agreement.known_batch_size),
         )
 

@@ -64,15 +64,17 @@ def send_aggregate(
     if not shape.columns:
         return None
     run.before_release()
-    # Other labels or another shape have other randomness: the peer would see the difference.
+    # Other labels have other randomness: the peer would see the difference. The noise of the class
+    # counts must not depend on what the peer chooses: it could ask again, and average it away.
     of_rank = data.train.membership.row_of_rank
     shown = np.where(of_rank >= 0, labels[of_rank], -1)
-    secret = run.secret_for(
-        b"labels", hashlib.sha256(shown.data).digest(), repr(shape).encode(), repr(privacy).encode()
+    data_secret = run.secret_for(
+        b"labels", hashlib.sha256(shown.data).digest(), repr(privacy).encode()
     )
+    secret = run.secret_for(data_secret, repr(shape).encode())
     counts = np.bincount(labels, minlength=data.agreement.classes)
     noise = AggregateNoise.for_guarantee(privacy.epsilon, privacy.delta, 1)
-    counted = _noised(counts.tolist(), noise.counts_variance, secret, b"class counts")
+    counted = _noised(counts.tolist(), noise.counts_variance, data_secret, b"class counts")
     class_counts = tuple(max(count, 0) for count in counted)
     codes = LabelCodes.for_counts(class_counts)
     noise = AggregateNoise.for_guarantee(

@@ -93,14 +93,18 @@ _ONCE = (RATIOS[0],)
 _AS_SHIPPED: tuple[tuple[BatchSize, LearningRate], ...] = (("auto", "auto"),)
 
 #: Variants of the default, by what they change.
+_NO_AGGREGATE: dict[str, object] = {"aggregate": {"privacy": None}}
 _CHANGES: dict[str, dict[str, object]] = {
+    "no aggregate": _NO_AGGREGATE,
+    "aggregate, epsilon 1": {"aggregate": {"privacy": {"epsilon": 1.0}}},
+    "aggregate, epsilon 16": {"aggregate": {"privacy": {"epsilon": 16.0}}},
+    "first model for weights only": {"aggregate": {"uses": ["weights"]}},
+    "first model for donors only": {"aggregate": {"uses": ["donors"]}},
     "plain stand-ins": {"stand_ins": "plain"},
+    "no aggregate, plain stand-ins": _NO_AGGREGATE | {"stand_ins": "plain"},
     "full cut": {"cut_width": 128, "embedding_noise": 0.3},
-    "full cut, plain stand-ins": {
-        "cut_width": 128,
-        "embedding_noise": 0.3,
-        "stand_ins": "plain",
-    },
+    "full cut, no aggregate, plain stand-ins": _NO_AGGREGATE
+    | {"cut_width": 128, "embedding_noise": 0.3, "stand_ins": "plain"},
     "no noise": {"embedding_noise": 0.0},
     "noise 0.3": {"embedding_noise": 0.3},
 }
@@ -134,7 +138,12 @@ CONTENDERS = (
 TWO_SIDED_CONTENDERS = (
     Contender(METHODS["baseline-partial-default"], ratios=_ONCE),
     Contender(_DEFAULT, epochs=1, ratios=_ONCE, is_untuned=True),
-    *_variants({name: _CHANGES[name] for name in ("full cut", "full cut, plain stand-ins")}),
+    *_variants(
+        {
+            name: _CHANGES[name]
+            for name in ("no aggregate", "full cut", "full cut, no aggregate, plain stand-ins")
+        }
+    ),
     *_variants(_OWN_FEATURES),
 )
 

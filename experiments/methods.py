@@ -102,6 +102,7 @@ AS_IN_THE_PAPER = {
     "cut_width": 128,
     "stand_ins": "plain",
     "rate_schedule": "constant",
+    "aggregate": {"privacy": None},
 }
 _SUFFIXES = {"": "none", "-tr": "train", "-te": "test"}
 
@@ -124,6 +125,10 @@ for _strategy, (_suffix, _when) in product(get_args(FeatureStrategyName), _SUFFI
 METHODS.register(Method(name="baseline-full", agreement=AS_IN_THE_PAPER, bins=0, who="everybody"))
 METHODS.register(Method(name="baseline-partial", agreement=AS_IN_THE_PAPER, bins=0, who="shared"))
 # The same learner as `default`, on people without synthetic data.
-_SAME_LEARNER = {"embedding_noise": 0.0, "stand_ins": "plain"}
+_SAME_LEARNER = {
+    "embedding_noise": 0.0,
+    "stand_ins": "plain",
+    "aggregate": {"privacy": None},
+}
 METHODS.register(Method(name="baseline-full-default", agreement=_SAME_LEARNER, who="everybody"))
 METHODS.register(Method(name="baseline-partial-default", agreement=_SAME_LEARNER, who="shared"))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from florist.common.audit.view import ActiveView, PassiveView
     from florist.common.core.roles import RoleName
     from florist.common.data.features import Features
-    from florist.common.label_aggregate.first_model import Aggregate
+    from florist.common.label_aggregate.first_model import Aggregate, FirstModel
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.training import Model, Optimiser
     from florist.common.stages.training_session import Trained
@@ -153,6 +153,8 @@ class Observed:
     #: Predictions for the test people after each epoch; empty without test people.
     predictions: list[Predictions]
     seen: Seen | None
+    #: The model from which training started, if there was a label aggregate.
+    first_model: FirstModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ def observe(
     links = wiring.connect()
     # Both views can be recorded at one party: what one sends, the other receives.
     rows_seen: list[SeenRows] = []
-    aggregates: list[Aggregate] = []
+    aggregates: list[tuple[Aggregate, FirstModel]] = []
     scores = _TestScores(wiring.make_active)
     failures: list[BaseException] = []
 
@@ -228,7 +230,7 @@ def observe(
             seed=2 * settings.seed + (role == "passive"),
             on_checkpoint=scores.keep if role == "active" else lambda _: None,
             observe=rows_seen.append if record and role == "active" else None,
-            observe_aggregate=aggregates.append,
+            observe_aggregate=lambda *found: aggregates.append(found),
         )
         try:
             return train_with_peer(link, role, make, setups[role], run_setup, NoProgress())
@@ -247,11 +249,9 @@ def observe(
     active, passive = (end.result() for end in ends)
     for link in links:
         link.close()
-    seen = None
-    if record:
-        aggregate = aggregates[0] if aggregates else None
-        seen = _seen(rows_seen, active.run, setups, union, aggregate)
-    return Observed(active, passive, scores.by_epoch, seen)
+    aggregate, first_model = aggregates[0] if aggregates else (None, None)
+    seen = _seen(rows_seen, active.run, setups, union, aggregate) if record else None
+    return Observed(active, passive, scores.by_epoch, seen, first_model)
 
 
 class _TestScores:

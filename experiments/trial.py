@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 V = TypeVar("V", PassiveView, ActiveView)
 
 #: Incremented when the same trial gives different results.
-VERSION = 2
+VERSION = 3
 
 
 #: The names of all attacks, by attacker.
@@ -270,6 +270,13 @@ def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudi
         run = observe(world, holdings, held_out, settings, record=audited)
         trained = time.monotonic()
         figures = list(_quality(people, _predictions(run, trial, holdings)))
+        if run.first_model is not None and people.classes == 2:
+            first = run.first_model.probabilities(held_out.features.categories)
+            scores = [first[:, 1].astype(np.float32)]
+            figures += [
+                replace(found, metric=f"first_model_{found.metric}")
+                for found in _quality(people, scores)
+            ]
         skipped: list[SkippedAttack] = []
         if audit is not None and run.seen is not None:
             shadow_runs = ShadowRuns(world, holdings, union, settings) if audit.learned else None

@@ -99,7 +99,7 @@ class PassiveHalf:
         self._gradient_bound = ScaleBound.of_gradients(agreement.known_batch_size)
         self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
         self._sending = make_sending(data, features, model, self._strategy, self._codec, run)
-        if first_model is not None:
+        if first_model is not None and agreement.has_donors_from_the_start:
             self._sending.start_with(first_model, features.categories)
         self._rank_of_row = data.train.membership.rank_of_row
         self._average = WeightAverage(model, on=agreement.averaging)
@@ -309,7 +309,7 @@ def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHa
         seed=setup.seed(run.draws),
     )
     first_model = _first_model(setup, run) if run.aggregate is not None else None
-    if first_model is not None:
+    if first_model is not None and "weights" in setup.data.agreement.aggregate.uses:
         model.start_wide_part(torch.from_numpy(first_model.category_weights()))
     compute = make_compute("passive", setup, model)
     return PassiveHalf(setup.data, model, compute, channel, run, first_model)
@@ -324,8 +324,9 @@ def _first_model(setup: HalfSetup, run: Run) -> FirstModel | None:
     aggregate = collect_aggregate(run.aggregate, setup.data, features, setup.cardinalities)
     if aggregate is None:
         return None
-    if run.observe_aggregate is not None:
-        run.observe_aggregate(aggregate)
-    seed = np.frombuffer(run.draws.derive("first model").secret, "<u4")
+    random = np.random.RandomState(np.frombuffer(run.draws.derive("first model").secret, "<u4"))
     with run.aggregate.progress.step("fitting the first model"):
-        return fit_first_model(aggregate, features.categories, np.random.RandomState(seed))
+        first_model = fit_first_model(aggregate, features.categories, random)
+    if run.observe_aggregate is not None:
+        run.observe_aggregate(aggregate, first_model)
+    return first_model

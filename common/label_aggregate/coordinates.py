@@ -57,7 +57,7 @@ class Coordinates:
             own = int(is_own.sum())
             of_category[start:stop] = count + own  # of the rare ones
             of_category[start:stop][is_own] = count + np.arange(own)
-            count += own + (own < stop - start)
+            count += own + int(own < stop - start)
         return cls(of_category, starts[:-1], count)
 
     @property

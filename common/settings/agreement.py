@@ -22,6 +22,7 @@ WireType = Literal["float32", "bfloat16", "float16"]
 StandInMode = Literal["once", "repeated"]
 StandInTransfer = Literal["oblivious", "plain"]
 PeerGradients = Literal["own-share", "joint"]
+AggregateUse = Literal["weights", "donors"]
 PassiveLearns = Literal["figures", "nothing"]
 CalibrationTime = Literal["none", "train", "test"]
 RateScheduleName = Literal["warm-up-and-decay", "constant"]
@@ -149,6 +150,13 @@ class AggregateAgreement(Section):
         ge=1,
         description="Categories with fewer rows of the passive party are merged into one per "
         "column before labels are summed.",
+    )
+    uses: list[AggregateUse] = Field(
+        default=["weights", "donors"],
+        min_length=1,
+        description="What the first model is used for. weights: the wide part starts with its "
+        "weights. donors: with oblivious stand-ins, the classes of donors are drawn from it before "
+        "their labels are shown, so that stand-ins fit the label from the first batch on.",
     )
 
 
@@ -345,6 +353,12 @@ class TrainingAgreement(Section):
         if self.learning_rate == "auto":
             raise ValueError("the learning rate is not resolved")
         return self.learning_rate
+
+    @property
+    def has_donors_from_the_start(self) -> bool:
+        """Whether all stand-ins fit the label, also those of the first batches."""
+        has_aggregate = self.known_aggregate_privacy is not None
+        return self.stand_ins == "oblivious" and has_aggregate and "donors" in self.aggregate.uses
 
     @property
     def known_aggregate_privacy(self) -> AggregatePrivacy | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from florist.common.audit.self_audit import AuditPlan
     from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
-    from florist.common.label_aggregate.first_model import Aggregate
+    from florist.common.label_aggregate.first_model import Aggregate, FirstModel
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.run_checkpoints import RunCheckpoints
@@ -76,7 +76,7 @@ class RunSetup:
     #: Called with what the parties have seen of each other, after each part of a step.
     observe: Callable[[SeenRows], None] | None = None
     #: Called by the passive party with what it learns from the label aggregate.
-    observe_aggregate: Callable[[Aggregate], None] | None = None
+    observe_aggregate: Callable[[Aggregate, FirstModel], None] | None = None
     #: How we audit what we send; None for no audit.
     audit: AuditPlan | None = None
     #: The files of the label aggregate.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.core.progress import StepProgress
-    from florist.common.label_aggregate.first_model import Aggregate
+    from florist.common.label_aggregate.first_model import Aggregate, FirstModel
     from florist.common.synthetic.calibration import Calibration
     from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.aggregate_run import AggregateRun
@@ -110,7 +110,7 @@ class Run:
     aggregate: AggregateRun | None = None
     #: Called by the passive party with what it learns from the label aggregate; None if nobody
     #: asks.
-    observe_aggregate: Callable[[Aggregate], None] | None = None
+    observe_aggregate: Callable[[Aggregate, FirstModel], None] | None = None
     #: Called with the rows of each part of a step that the peer has seen; None if nobody asks.
     observe: Callable[[SeenRows], None] | None = None
 
