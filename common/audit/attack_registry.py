@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 V = TypeVar("V", PassiveView, ActiveView)
 
 #: What an attack cannot do without. An attack whose needs are not met is skipped.
-Need = Literal["features", "labels", "known stand-ins", "UIDs of the peer alone", "two epochs"]
+Need = Literal[
+    "features",
+    "labels",
+    "known stand-ins",
+    "UIDs of the peer alone",
+    "two epochs",
+    "aggregate of two classes",
+]
 
 #: What to say about an attack that was skipped.
 NEED_TEXTS: dict[Need, str] = {
@@ -35,6 +42,7 @@ NEED_TEXTS: dict[Need, str] = {
     "known stand-ins": "needs UIDs that are known to be stand-ins, such as the attacker's dummies",
     "UIDs of the peer alone": "needs UIDs that the attacker knows it does not have",
     "two epochs": "needs two epochs",
+    "aggregate of two classes": "needs a label aggregate of two classes",
 }
 
 #: Remedies: the setting that most reduces what an attack finds.
@@ -44,6 +52,7 @@ STICKY_DATA = "agreement.training.sticky (true leaks least)"
 EMBEDDING_NOISE = "agreement.training.embedding_noise (more noise leaks less)"
 FEWER_EPOCHS = "agreement.training.epochs (fewer epochs leak less)"
 NARROW_CUT = "agreement.training.cut_width (fewer numbers per person leak less)"
+AGGREGATE_NOISE = "agreement.training.aggregate (a smaller epsilon leaks less)"
 OWN_FEATURES = "the active party's feature columns (fewer of them leak less)"
 
 
@@ -76,6 +85,8 @@ def _meets(view: PassiveView | ActiveView, need: Need) -> bool:
             return len(view.uids) < view.union_size
         case "two epochs":
             return len({step.epoch for step in view.steps}) > 1
+        case "aggregate of two classes":
+            return view.aggregate is not None and view.aggregate.codes.outputs == 1
 
 
 #: Attacks by the passive party: which labels are real?

@@ -106,7 +106,17 @@ def fit_first_model(
         random: for samples of rows and for thinning.
     """
     problem = _Problem.of(aggregate, categories, random)
-    penalty = _choose_penalty(aggregate, problem, random)
+    return _solved(aggregate, problem, _choose_penalty(aggregate, problem, random))
+
+
+def solve_first_model(
+    aggregate: Aggregate, categories: Rows, random: np.random.RandomState, penalty: float
+) -> FirstModel:
+    """Solve the model with a given regularisation; otherwise like `fit_first_model`."""
+    return _solved(aggregate, _Problem.of(aggregate, categories, random), penalty)
+
+
+def _solved(aggregate: Aggregate, problem: _Problem, penalty: float) -> FirstModel:
     weights = problem.solve(problem.targets, penalty)
     return FirstModel(aggregate.coordinates, weights.astype(np.float32), aggregate.rates, penalty)
 

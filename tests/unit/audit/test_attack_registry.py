@@ -14,6 +14,7 @@ from florist.common.audit.attack_registry import FEWER_EPOCHS, LABEL_STRATEGY, p
 from florist.common.audit.attack_runner import remedy
 from florist.common.audit.attacks import ACTIVE_ATTACKS, PASSIVE_ATTACKS
 from florist.common.core.errors import ConfigurationError
+from tests.unit.audit.aggregates import planted_aggregate
 from tests.unit.audit.views import active, passive, random_features
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ PASSIVE = {
     "memorisation",
     "posterior-gap",
     "share-fit",
+    "aggregate-posterior",
+    "aggregate-boosting",
 }
 ACTIVE = {
     "spectral",
@@ -89,6 +92,7 @@ def test_an_attack_whose_needs_are_not_met_says_what_it_lacks() -> None:
         "features": random_features(200),
         "uids": np.arange(200),
         "known_stand_ins": np.arange(200, 220),
+        "aggregate": planted_aggregate(0.0)[0].aggregate,
     }
     ours, theirs = passive(np.ones((2, 300, 2))), active(np.ones((2, 300, 2)), np.zeros(300))
     for name in passives:
