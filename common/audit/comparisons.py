@@ -81,4 +81,4 @@ def _attacks(role: RoleName) -> int:
 
 
 #: What a party that audits itself never knows of its peer.
-_NEVER_MET: set[Need] = {"features", "UIDs of the peer alone"}
+_NEVER_MET: set[Need] = {"features", "UIDs of the peer alone", "aggregate of two classes"}

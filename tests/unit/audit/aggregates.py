@@ -15,9 +15,12 @@ from tests.unit.audit.views import BATCH, half_real, own_features, passive
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from florist.common.audit.view import PassiveView
+    from florist.common.audit.view import OwnFeatures, PassiveView
 
     Array = npt.NDArray[Any]
+
+#: Rates of the classes of `random_aggregate`.
+_COUNTS = (700, 300)
 
 SIZE, OWN, COLUMNS, CATEGORIES = 3000, 2400, 8, 60
 
@@ -61,3 +64,11 @@ def planted_aggregate(
     noised = np.rint(sums + noise * random.normal(size=len(sums))).astype(np.int64)
     aggregate = Aggregate(coordinates, codes, noised[:, None], noise, counts, 0.5)
     return replace(view, aggregate=aggregate), is_real[:OWN]
+
+
+def random_aggregate(features: OwnFeatures) -> Aggregate:
+    """Return an aggregate for these rows that no labels depend on."""
+    coordinates = Coordinates.of_table(features.rows.categories, features.cardinalities, 1)
+    sums = np.random.default_rng(12).normal(size=(coordinates.count, 1))
+    codes = LabelCodes.for_counts(_COUNTS)
+    return Aggregate(coordinates, codes, np.rint(5 * sums).astype(np.int64), 5.0, _COUNTS, 0.5)

@@ -21,6 +21,7 @@ from florist.common.audit.attacks.gradient_norm import gradient_norm
 from florist.common.audit.attacks.label_likelihood import inferred_label_likelihood
 from florist.common.audit.attacks.memorisation import label_memorisation
 from florist.common.audit.statistics import evaluate
+from tests.unit.audit.aggregates import random_aggregate
 from tests.unit.audit.views import (
     BATCH,
     half_real,
@@ -115,10 +116,13 @@ def complete(gradients: Array, labels: Array) -> PassiveView:
     shown = (0.3 + 0.1 * random.random(labels.shape) - labels)[..., None] / BATCH
     embeddings = random.normal(size=(*labels.shape, 4))
     own = np.arange(SIZE - 150)
-    view = passive(
-        np.concatenate([gradients, shown], axis=2), embeddings, own, random_features(len(own)), 1
+    features = random_features(len(own))
+    view = passive(np.concatenate([gradients, shown], axis=2), embeddings, own, features, 1)
+    return replace(
+        view,
+        known_stand_ins=np.arange(SIZE - 100, SIZE),
+        aggregate=random_aggregate(features),
     )
-    return replace(view, known_stand_ins=np.arange(SIZE - 100, SIZE))
 
 
 @pytest.mark.parametrize("name", PASSIVE_ATTACKS.names)

@@ -70,7 +70,7 @@ def test_attacks_that_a_party_cannot_make_on_itself_are_not_counted() -> None:
         Comparisons.of_one_audit("active").attacks,
         Comparisons.of_one_audit("passive").attacks,
     )
-    assert counted == (len(PASSIVE_ATTACKS.names) - 2, len(ACTIVE_ATTACKS.names) - 2)
+    assert counted == (len(PASSIVE_ATTACKS.names) - 4, len(ACTIVE_ATTACKS.names) - 2)
 
 
 def test_a_long_run_has_the_same_intervals_in_its_first_batches() -> None:
