@@ -96,17 +96,16 @@ _AS_SHIPPED: tuple[tuple[BatchSize, LearningRate], ...] = (("auto", "auto"),)
 _NO_AGGREGATE: dict[str, object] = {"aggregate": {"privacy": None}}
 _CHANGES: dict[str, dict[str, object]] = {
     "no aggregate": _NO_AGGREGATE,
-    "aggregate, epsilon 1": {"aggregate": {"privacy": {"epsilon": 1.0}}},
+    "aggregate, epsilon 4": {"aggregate": {"privacy": {"epsilon": 4.0}}},
     "aggregate, epsilon 16": {"aggregate": {"privacy": {"epsilon": 16.0}}},
+    "aggregate of 10,000 sums, epsilon 4": {
+        "aggregate": {"privacy": {"epsilon": 4.0}, "min_count": 10}
+    },
     "first model for weights only": {"aggregate": {"uses": ["weights"]}},
     "first model for donors only": {"aggregate": {"uses": ["donors"]}},
-    "plain stand-ins": {"stand_ins": "plain"},
-    "no aggregate, plain stand-ins": _NO_AGGREGATE | {"stand_ins": "plain"},
     "full cut": {"cut_width": 128, "embedding_noise": 0.3},
     "full cut, no aggregate, plain stand-ins": _NO_AGGREGATE
     | {"cut_width": 128, "embedding_noise": 0.3, "stand_ins": "plain"},
-    "no noise": {"embedding_noise": 0.0},
-    "noise 0.3": {"embedding_noise": 0.3},
 }
 #: Variants that differ only if the active party has features.
 _OWN_FEATURES: dict[str, dict[str, object]] = {

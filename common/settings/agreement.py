@@ -56,7 +56,7 @@ AUTO_RATE, MAX_AUTO_RATE = 0.06, 0.005
 
 
 #: The smallest union with a label aggregate by `auto`. In smaller ones the noise exceeds the sums.
-AUTO_AGGREGATE_FROM = 10_000
+AUTO_AGGREGATE_FROM = 30_000
 
 
 def auto_batch_size(union_size: int) -> int:
@@ -112,7 +112,7 @@ class AggregatePrivacy(Section):
     """The guarantee of differential privacy for the label aggregate."""
 
     epsilon: float = Field(
-        default=4.0,
+        default=1.0,
         ge=0.01,
         le=100,
         description="How much one person of the active party can change the aggregate: the "
@@ -146,10 +146,11 @@ class AggregateAgreement(Section):
         "for small ones. null: no aggregate.",
     )
     min_count: int = Field(
-        default=10,
+        default=300,
         ge=1,
         description="Categories with fewer rows of the passive party are merged into one per "
-        "column before labels are summed.",
+        "column before labels are summed. The larger it is, the less single people weigh in the "
+        "sums.",
     )
     uses: list[AggregateUse] = Field(
         default=["weights", "donors"],
