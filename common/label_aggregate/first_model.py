@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Rows = npt.NDArray[np.int32]
 
-#: Rows of the own table on which the model is solved: a sample, if there are more.
-MOST_ROWS = 1 << 19
+#: Rows of the own table on which the model is solved, and on which its regularisation is chosen: a
+#: sample, if there are more.
+SOLVED_ROWS, CHOICE_ROWS = 1 << 19, 1 << 16
 #: Regularisation per shared person with a category: the inverse variance of a weight.
 PENALTIES = (10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 #: How often the sums are thinned.
@@ -105,18 +106,16 @@ def fit_first_model(
         categories: of all own rows.
         random: for samples of rows and for thinning.
     """
-    problem = _Problem.of(aggregate, categories, random)
-    return _solved(aggregate, problem, _choose_penalty(aggregate, problem, random))
+    sample = _Problem.of(aggregate, categories, random, CHOICE_ROWS)
+    penalty = _choose_penalty(aggregate, sample, random)
+    return solve_first_model(aggregate, categories, random, penalty)
 
 
 def solve_first_model(
     aggregate: Aggregate, categories: Rows, random: np.random.RandomState, penalty: float
 ) -> FirstModel:
     """Solve the model with a given regularisation; otherwise like `fit_first_model`."""
-    return _solved(aggregate, _Problem.of(aggregate, categories, random), penalty)
-
-
-def _solved(aggregate: Aggregate, problem: _Problem, penalty: float) -> FirstModel:
+    problem = _Problem.of(aggregate, categories, random, SOLVED_ROWS)
     weights = problem.solve(problem.targets, penalty)
     return FirstModel(aggregate.coordinates, weights.astype(np.float32), aggregate.rates, penalty)
 
@@ -134,10 +133,16 @@ class _Problem:
     rates: tuple[float, ...]
 
     @classmethod
-    def of(cls, aggregate: Aggregate, categories: Rows, random: np.random.RandomState) -> _Problem:
+    def of(
+        cls,
+        aggregate: Aggregate,
+        categories: Rows,
+        random: np.random.RandomState,
+        most: int,
+    ) -> _Problem:
         rows = np.arange(len(categories))
-        if len(rows) > MOST_ROWS:
-            rows = np.sort(random.choice(len(rows), MOST_ROWS, replace=False))
+        if len(rows) > most:
+            rows = np.sort(random.choice(len(rows), most, replace=False))
         coordinates = aggregate.coordinates.of(categories[rows])
         features = csr_array(
             (

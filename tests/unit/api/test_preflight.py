@@ -132,9 +132,9 @@ def test_the_label_aggregate_is_in_the_budget(folder: Path) -> None:
     def check(role: str, privacy: object) -> Check:
         return named(PartyChecks(with_aggregate(folder, role, privacy)).run(), "privacy ledger")
 
-    cost = "a label aggregate at epsilon 4 and delta 1e-07"
+    cost = "a label aggregate at epsilon 1 and delta 1e-07"
     message = check("active", "auto").message
-    assert f"If the union has at least 10,000 people, it also releases {cost}" in message
+    assert f"If the union has at least 30,000 people, it also releases {cost}" in message
     assert "more than is left" not in message
     assert f", and releases {cost}" in check("active", AggregatePrivacy()).message
     for without in (check("active", None), check("passive", AggregatePrivacy())):
@@ -142,7 +142,7 @@ def test_the_label_aggregate_is_in_the_budget(folder: Path) -> None:
         assert "label aggregate" not in without.message
     with open_ledger(load_config(folder / "active.yml")) as ledger:
         ledger.prepare({"train": IdColumn.from_bytes([b"x"])})
-        for _ in range(7):
+        for _ in range(9):
             ledger.charge("train", 1)
     assert check("active", None).passed
     possible, certain = check("active", "auto"), check("active", AggregatePrivacy())

@@ -41,7 +41,7 @@ def evidence(active: Credentials, passive: Credentials, privacy: object) -> Stag
     return sides["active"].stored(exchanged(sides)["active"])
 
 
-@pytest.mark.parametrize("privacy", ["auto", AggregatePrivacy()])
+@pytest.mark.parametrize("privacy", ["auto", AggregatePrivacy(epsilon=4.0)])
 def test_it_is_signed_verified_and_shown(
     active: Credentials, passive: Credentials, privacy: object
 ) -> None:

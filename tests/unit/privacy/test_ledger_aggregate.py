@@ -23,15 +23,15 @@ from tests.unit.privacy.test_ledger import configuration, entries, people, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-DEFAULT = AggregatePrivacy()
+PRIVACY = AggregatePrivacy(epsilon=4.0)
 
 
 def test_an_aggregate_costs_what_its_own_guarantee_says(tmp_path: Path) -> None:
     config = configuration(tmp_path)
     run(config, people(0, 50))
     with open_ledger(config) as ledger:  # a stage of its own, which prepares no set
-        ledger.check_budget(0, DEFAULT)
-        ledger.charge_aggregate(DEFAULT, 50)
+        ledger.check_budget(0, PRIVACY)
+        ledger.charge_aggregate(PRIVACY, 50)
         ledger.settle_aggregate("finished")
         ledger.settle_aggregate("finished")
     union, labels = charges(entries(config))
@@ -48,22 +48,22 @@ def test_an_aggregate_costs_what_its_own_guarantee_says(tmp_path: Path) -> None:
     assert "train labels, epsilon 4 and delta 1e-07 (finished)" in history(entries(config))
 
 
-def test_a_whole_run_fits_into_the_default_budget(tmp_path: Path) -> None:
+def test_a_whole_run_with_a_large_epsilon_fits_into_the_default_budget(tmp_path: Path) -> None:
     """Four sizes at epsilon 1, and one aggregate at epsilon 4; a second run does not fit."""
     config = configuration(tmp_path)
     with open_ledger(config) as ledger:
-        ledger.check_budget(4, DEFAULT)
+        ledger.check_budget(4, PRIVACY)
         ledger.prepare({"train": people(0, 50), "test": people(0, 9), "evaluation": people(0, 9)})
         ledger.charge("train", 50)
         ledger.charge("test", 9)
-        ledger.charge_aggregate(DEFAULT, 50)
+        ledger.charge_aggregate(PRIVACY, 50)
         ledger.charge("evaluation", 9, "people")
         ledger.charge("evaluation", 9)
         with pytest.raises(ConfigurationError) as caught:
-            ledger.check_budget(4, DEFAULT)
+            ledger.check_budget(4, PRIVACY)
         ledger.check_budget(2)
         with pytest.raises(ConfigurationError, match="this run would release a label aggregate at"):
-            ledger.charge_aggregate(DEFAULT, 50)
+            ledger.charge_aggregate(PRIVACY, 50)
     message = str(caught.value)
     assert "would announce 4 sizes and release a label aggregate at a cost of epsilon 8" in message
     assert "only epsilon 2 and delta" in message
@@ -74,16 +74,16 @@ def test_a_whole_run_fits_into_the_default_budget(tmp_path: Path) -> None:
 def test_delta_is_added_too(tmp_path: Path) -> None:
     config = configuration(tmp_path, privacy="{budget: {epsilon: 100, delta: 1.5e-7}}")
     with open_ledger(config) as ledger:
-        ledger.charge_aggregate(DEFAULT, 50)
+        ledger.charge_aggregate(PRIVACY, 50)
         with pytest.raises(ConfigurationError, match="only epsilon 96 and delta 5e-08"):
-            ledger.check_budget(0, DEFAULT)
+            ledger.check_budget(0, PRIVACY)
 
 
 def test_the_difference_guard_ignores_aggregates(tmp_path: Path) -> None:
     config = configuration(tmp_path, privacy="{minimum_change: 10}")
     run(config, people(0, 500))
     with open_ledger(config) as ledger:
-        ledger.charge_aggregate(DEFAULT, 500)
+        ledger.charge_aggregate(PRIVACY, 500)
     with open_ledger(config) as ledger:
         ledger.prepare({"train": people(0, 500)})
         assert ledger.is_charged("train")
@@ -99,7 +99,7 @@ def test_an_aggregate_without_a_union_in_this_ledger(tmp_path: Path) -> None:
     """If the folder of the ledger was changed after the alignment."""
     config = configuration(tmp_path)
     with open_ledger(config) as ledger:
-        ledger.charge_aggregate(DEFAULT, 500)
+        ledger.charge_aggregate(PRIVACY, 500)
     assert charges(entries(config))[0].set_digest is None
     run(config, people(0, 500))
     assert len(charges(entries(config))) == 2
@@ -110,7 +110,7 @@ def test_a_resumed_run_can_see_that_its_aggregate_was_charged(tmp_path: Path) ->
     run(config, people(0, 50))
     with open_ledger(config) as ledger:
         assert not ledger.is_aggregate_charged()
-        ledger.charge_aggregate(DEFAULT, 50)
+        ledger.charge_aggregate(PRIVACY, 50)
     other = configuration(tmp_path, union="{planted_pairs: 0}")
     with open_ledger(other) as ledger:
         assert not ledger.is_aggregate_charged()
@@ -128,7 +128,7 @@ def test_an_interrupted_aggregate_is_settled_as_failed(tmp_path: Path) -> None:
 
     def interrupted_run() -> None:
         with open_ledger(config) as ledger:
-            ledger.charge_aggregate(DEFAULT, 50)
+            ledger.charge_aggregate(PRIVACY, 50)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -143,13 +143,13 @@ def test_exact_sizes_leave_no_budget_for_an_aggregate(tmp_path: Path) -> None:
     exact = configuration(tmp_path, union="{privacy: null}", privacy="{budget: null}")
     run(exact, people(0, 50))
     with open_ledger(exact) as ledger:
-        ledger.charge_aggregate(DEFAULT, 50)
+        ledger.charge_aggregate(PRIVACY, 50)
     assert total_cost(charges(entries(exact))) is None
     with (
         open_ledger(configuration(tmp_path, union="{privacy: null}")) as ledger,
         pytest.raises(ConfigurationError, match="an earlier union with this peer revealed exact"),
     ):
-        ledger.check_budget(0, DEFAULT)
+        ledger.check_budget(0, PRIVACY)
 
 
 def test_ledgers_of_earlier_releases_are_read(tmp_path: Path) -> None:
@@ -193,5 +193,5 @@ def test_ledgers_of_earlier_releases_are_read(tmp_path: Path) -> None:
     (folder / "ledger.key").write_bytes(key)
     (folder / "ledger.key").chmod(0o600)
     with open_ledger(config) as ledger:
-        ledger.charge_aggregate(DEFAULT, 5)
+        ledger.charge_aggregate(PRIVACY, 5)
     assert [charge.announced for charge in charges(entries(config))] == ["union", "labels"]
