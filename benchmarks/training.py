@@ -119,6 +119,8 @@ class SharedSample:
         own = {"data.train.label": click_data.LABEL} if role == "active" else {}
         return {
             **{f"agreement.training.{key}": value for key, value in self.training.items()},
+            # Only steps are measured; see benchmarks/aggregate.py for what comes before them.
+            "agreement.training.aggregate.privacy": None,
             "data.preprocessing.scaling": "log",
             "model.embedding_updates": "sparse" if self.million else "auto",
             "training.threads": 1,

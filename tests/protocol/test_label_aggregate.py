@@ -15,6 +15,8 @@ from florist.common.core.errors import FloristError, ProtocolViolation, as_flori
 from florist.common.core.progress import NoProgress
 from florist.common.data.features import Features
 from florist.common.groups.ristretto255 import times_generator
+from florist.common.label_aggregate import SumCollector
+from florist.common.label_aggregate.coordinates import Coordinates
 from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.synthetic.membership import Membership
@@ -338,3 +340,36 @@ def test_sums_beyond_all_people_are_rejected() -> None:
 
     with pytest.raises(FloristError, match="sum is not from"):
         exchange(agreement(), make_labels(), tamper=tamper)
+
+
+@pytest.mark.parametrize("person", [0, 1], ids=["shared", "only the passive party's"])
+def test_a_modified_passive_party_asks_for_one_person_in_every_sum(
+    monkeypatch: pytest.MonkeyPatch, person: int
+) -> None:
+    """Nothing detects it: the noise is independent in each sum, and the mean has hardly any."""
+    target = int(SHARED[0]) if person == 0 else PEOPLE - 1
+    assert (target in ACTIVE) == (person == 0)
+    honest = SumCollector.add
+
+    def add(
+        collector: SumCollector,
+        ciphertexts: npt.NDArray[np.uint8],
+        coordinates: npt.NDArray[np.int32],
+        rows: npt.NDArray[np.int64],
+    ) -> None:
+        everywhere = np.arange(1000, dtype=np.int32)[None, :]
+        honest(collector, ciphertexts, everywhere, RANKS[[target]])
+
+    monkeypatch.setattr(SumCollector, "add", add)
+    monkeypatch.setattr(Coordinates, "columns", 2)
+    monkeypatch.setattr(
+        Coordinates,
+        "of_table",
+        lambda *_: Coordinates(np.zeros(29, dtype=np.int32), np.array([0, 4]), 1000),
+    )
+    labels = make_labels()
+    found = exchange(agreement(epsilon=1.0), labels)
+    assert found.aggregate is not None
+    code = int(found.aggregate.codes.table()[labels[target], 0]) if person == 0 else 0
+    assert found.aggregate.noise > 5
+    assert round(float(found.aggregate.sums.mean())) == code
