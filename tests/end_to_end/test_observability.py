@@ -164,7 +164,7 @@ def test_a_lost_peer_and_its_return_are_reported(tmp_path: Path) -> None:
         with workspace.start_warm("passive", stage="all") as passive:
             wait_for_status(address, lambda now: now["peer"] == "up", active)
             assert get_status(address)["reconnects"] == 1
-            assert (active.finish(), passive.finish()) == (0, 0)
+            assert (active.finish(240), passive.finish(240)) == (0, 0)
 
 
 def test_florist_health_is_for_supervisors(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytest.importorskip("ray", reason="`pip install florist[ray]`")
 
 #: Seconds for Ray to start while other tests run.
-UP = 90
+UP = 240
 
 
 def pair(directory: Path, sample: Sample) -> Workspace:

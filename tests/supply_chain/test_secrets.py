@@ -31,6 +31,7 @@ SHOWN = {
     ("PartyFiles", "key"),
     ("Credentials", "key"),
     ("Excess", "key"),  # of a configuration
+    ("AggregateTerms", "public_keys"),
     ("NonceReveal", "nonce"),  # public by then
     ("UnionBranches", "nonce"),
     ("UnionOpening", "token"),  # identifies a union
