@@ -17,9 +17,10 @@ from florist.common.privacy.exact_sampling import SecretStream
 from florist.common.privacy.gaussian_accounting import AggregateNoise
 from florist.common.privacy.gaussian_noise import GaussianNoise
 from florist.common.training.aggregate_run import (
-    COORDINATES_PER_MESSAGE,
     UIDS_PER_MESSAGE,
     AggregateFacts,
+    received_sums,
+    send_sums,
     spans,
 )
 from florist.common.transport.messages import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from florist.common.training.aggregate_run import AggregateRun
     from florist.common.training.training_data import TrainingData
-    from florist.common.transport.channel import Channel
 
 #: A passive party with more columns than this is not plausible.
 _MAX_COLUMNS = 65_536
@@ -88,7 +88,8 @@ def send_aggregate(
         keys = b"".join(encryptor.public_key for encryptor in encryptors)
         run.channel.send(AggregateTerms(keys, codes.scale, codes.centres, class_counts))
         _send_labels(run, shown, codes, encryptors)
-        request = _received_request(run.channel, shape.coordinates, codes.outputs)
+        wanted = shape.coordinates, codes.outputs, CIPHERTEXT_BYTES
+        request = received_sums(run.channel, AggregateRequest, wanted)
         run.record.check_request(hashlib.sha256(secret + request.data).digest())
         answers = [
             encryptor.answer(
@@ -97,10 +98,7 @@ def send_aggregate(
             )
             for output, encryptor in enumerate(encryptors)
         ]
-    answer = np.stack(answers, axis=1)
-    for part in spans(len(answer), COORDINATES_PER_MESSAGE):
-        values = np.ascontiguousarray(answer[part]).reshape(-1).data
-        run.channel.send(AggregateAnswer(part.start, values))
+    send_sums(run.channel, AggregateAnswer, np.stack(answers, axis=1))
     facts = AggregateFacts(
         privacy.epsilon,
         privacy.delta,
@@ -134,21 +132,6 @@ def _send_labels(
             )
             run.channel.send(EncryptedLabels(part.start, sent.reshape(-1).data))
             step.advance(len(values))
-
-
-def _received_request(channel: Channel, coordinates: int, outputs: int) -> npt.NDArray[np.uint8]:
-    """Receive the blinded sums: (coordinates, outputs, 64)."""
-    parts = []
-    for part in spans(coordinates, COORDINATES_PER_MESSAGE):
-        block = channel.receive(AggregateRequest)
-        wanted = (part.stop - part.start) * outputs * CIPHERTEXT_BYTES
-        if block.start != part.start or len(block.values) != wanted:
-            raise ProtocolViolation(
-                f"the label aggregate: a request for coordinate {block.start} with "
-                f"{len(block.values)} bytes, not {part.start} with {wanted}"
-            )
-        parts.append(np.frombuffer(block.values, dtype=np.uint8))
-    return np.concatenate(parts).reshape(coordinates, outputs, CIPHERTEXT_BYTES)
 
 
 def _noised(values: list[int], variance: Fraction, secret: bytes, purpose: bytes) -> list[int]:

@@ -17,9 +17,10 @@ from florist.common.label_aggregate.first_model import Aggregate
 from florist.common.label_aggregate.label_codes import LabelCodes
 from florist.common.privacy.gaussian_accounting import AggregateNoise
 from florist.common.training.aggregate_run import (
-    COORDINATES_PER_MESSAGE,
     UIDS_PER_MESSAGE,
     AggregateFacts,
+    received_sums,
+    send_sums,
     spans,
 )
 from florist.common.transport.messages import (
@@ -33,14 +34,9 @@ from florist.common.transport.messages import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
     from florist.common.data.features import Features
     from florist.common.training.aggregate_run import AggregateRun
     from florist.common.training.training_data import TrainingData
-    from florist.common.transport.channel import Channel
-
-    Bytes = npt.NDArray[np.uint8]
 
 #: Noise beyond this many standard deviations has a probability below 10^-30.
 _DEVIATIONS = 12
@@ -82,10 +78,9 @@ def collect_aggregate(
         ]
         _add_labels(run, data, features, coordinates, collectors)
         request = np.stack([collector.request() for collector in collectors], axis=1)
-        for part in spans(coordinates.count, COORDINATES_PER_MESSAGE):
-            values = np.ascontiguousarray(request[part]).reshape(-1).data
-            run.channel.send(AggregateRequest(part.start, values))
-        answer = _received_answer(run.channel, coordinates.count, codes.outputs)
+        send_sums(run.channel, AggregateRequest, request)
+        wanted = coordinates.count, codes.outputs, ENCODED_BYTES
+        answer = received_sums(run.channel, AggregateAnswer, wanted)
         sums = [
             collector.finish(np.ascontiguousarray(answer[:, output]), bound)
             for output, collector in enumerate(collectors)
@@ -151,18 +146,3 @@ def _add_labels(
             for output, collector in enumerate(collectors):
                 collector.add(np.ascontiguousarray(received[:, output]), places, own)
             step.advance(len(rows))
-
-
-def _received_answer(channel: Channel, coordinates: int, outputs: int) -> Bytes:
-    """Receive the noised and blinded sums: (coordinates, outputs, 32)."""
-    parts = []
-    for part in spans(coordinates, COORDINATES_PER_MESSAGE):
-        block = channel.receive(AggregateAnswer)
-        wanted = (part.stop - part.start) * outputs * ENCODED_BYTES
-        if block.start != part.start or len(block.values) != wanted:
-            raise ProtocolViolation(
-                f"the label aggregate: an answer for coordinate {block.start} with "
-                f"{len(block.values)} bytes, not {part.start} with {wanted}"
-            )
-        parts.append(np.frombuffer(block.values, dtype=np.uint8))
-    return np.concatenate(parts).reshape(coordinates, outputs, ENCODED_BYTES)

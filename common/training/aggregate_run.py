@@ -13,18 +13,27 @@ import hmac
 import json
 import secrets
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.private_files import private_file
+from florist.common.transport.messages import AggregateAnswer, AggregateRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from florist.common.core.progress import Progress
     from florist.common.transport.channel import Channel
+
+    Bytes = npt.NDArray[np.uint8]
+
+Sums = TypeVar("Sums", AggregateRequest, AggregateAnswer)
 
 #: The channel of the exchange.
 AGGREGATE = "aggregate"
@@ -32,7 +41,7 @@ AGGREGATE = "aggregate"
 #: UIDs per message: 512 KiB for each output.
 UIDS_PER_MESSAGE = 8192
 #: Coordinates per message.
-COORDINATES_PER_MESSAGE = 16_384
+_COORDINATES = 16_384
 
 _KEY, _ANSWERED, _FACTS = "aggregate.key", "aggregate.answered", "aggregate.json"
 
@@ -156,6 +165,31 @@ class AggregateRun:
     def session_of(self, output: int) -> bytes:
         """Return the session of one sum per coordinate."""
         return hashlib.sha256(b"florist/aggregate/1" + self.session + bytes([output])).digest()
+
+
+def send_sums(channel: Channel, kind: type[Sums], sums: Bytes) -> None:
+    """Send what is computed for each coordinate: (coordinates, outputs, bytes)."""
+    for part in spans(len(sums), _COORDINATES):
+        channel.send(kind(part.start, np.ascontiguousarray(sums[part]).reshape(-1).data))
+
+
+def received_sums(channel: Channel, kind: type[Sums], shape: tuple[int, int, int]) -> Bytes:
+    """Receive what the peer has computed for each coordinate: (coordinates, outputs, bytes).
+
+    Raises:
+        ProtocolViolation: a message is of other coordinates or has another size.
+    """
+    parts = []
+    for part in spans(shape[0], _COORDINATES):
+        block = channel.receive(kind)
+        wanted = (part.stop - part.start) * shape[1] * shape[2]
+        if block.start != part.start or len(block.values) != wanted:
+            raise ProtocolViolation(
+                f"the label aggregate: {len(block.values)} bytes for coordinates from "
+                f"{block.start} on, not {wanted} from {part.start} on"
+            )
+        parts.append(np.frombuffer(block.values, dtype=np.uint8))
+    return np.concatenate(parts).reshape(shape)
 
 
 def spans(total: int, size: int) -> list[slice]:
