@@ -173,6 +173,8 @@ class Row:
     worst: dict[RoleName, Measurement]
     #: By attacker and attack: the mean folded AUC and the mean TPR at 1% false positives.
     attacks: dict[tuple[RoleName, str], tuple[float, float]]
+    #: The mean test AUC of the model from which training started; None without a label aggregate.
+    first_auc: float | None = None
 
     @property
     def strongest(self) -> float | None:
@@ -328,7 +330,13 @@ def _row(name: str, ratio: float, seeds: list[TrialResult]) -> Row:
             for side in _SIDES
             for attack, auc, tpr in _all_attacks(seeds, side)
         },
+        fmean(first) if (first := _first_aucs(seeds)) else None,
     )
+
+
+def _first_aucs(seeds: list[TrialResult]) -> list[float]:
+    found = (seed.values("first_model_auc", part="test") for seed in seeds)
+    return [figure.value for figures in found for figure in figures]
 
 
 _SIDES: tuple[RoleName, RoleName] = ("passive", "active")
@@ -379,15 +387,16 @@ def as_markdown(rows: Sequence[Row]) -> str:
         lines += [
             f"**α = β = {ratio:g}**",
             "",
-            f"| | epochs, batch, rate | test AUC | ACE | {_LEAK_TITLES} |",
-            "|---|---|---|---|---|---|---|---|",
+            f"| | epochs, batch, rate | first model | test AUC | ACE | {_LEAK_TITLES} |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         for row in (row for row in rows if row.ratio == ratio):
             setting = row.setting
             cells = [cell for side in _SIDES for cell in _leak_cells(row, side)]
+            first = "" if row.first_auc is None else f"{row.first_auc:.4f}"
             lines.append(
                 f"| {row.name} | {setting.epochs}, {setting.batch_size}, "
-                f"{setting.learning_rate} | {row.auc:.4f} ± {row.auc_deviation:.4f} "
+                f"{setting.learning_rate} | {first} | {row.auc:.4f} ± {row.auc_deviation:.4f} "
                 f"| {row.ace:.4f} | {' | '.join(cells)} |"
             )
         lines.append("")
