@@ -134,7 +134,7 @@ def test_the_label_aggregate_is_in_the_budget(folder: Path) -> None:
 
     cost = "a label aggregate at epsilon 1 and delta 1e-07"
     message = check("active", "auto").message
-    assert f"If the union has at least 30,000 people, it also releases {cost}" in message
+    assert f"If the union has at least 50,000 people, it also releases {cost}" in message
     assert "more than is left" not in message
     assert f", and releases {cost}" in check("active", AggregatePrivacy()).message
     for without in (check("active", None), check("passive", AggregatePrivacy())):

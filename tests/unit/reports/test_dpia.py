@@ -70,7 +70,7 @@ def test_the_guarantee(workspace: Workspace, tmp_path: Path) -> None:
 def test_the_label_aggregate(workspace: Workspace, tmp_path: Path) -> None:
     active, passive = (load_config(workspace.config(role)) for role in ("active", "passive"))
     text = impact_assessment(active)
-    assert "The label aggregate (if the union has at least 30,000 people) is (ε, δ)" in text
+    assert "The label aggregate (if the union has at least 50,000 people) is (ε, δ)" in text
     assert "ε = 1, δ = 1e-07 for each person of the active party, this party." in text
     assert "| training | sums of labels by category, encrypted and noised, to the passive" in text
     assert "for each person of the active party, the peer." in impact_assessment(passive)
