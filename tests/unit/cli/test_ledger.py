@@ -77,7 +77,7 @@ def test_exports(config: Path) -> None:
 def test_a_label_aggregate(config: Path) -> None:
     settings = load_config(config)
     with open_ledger(settings) as opened:
-        opened.charge_aggregate(AggregatePrivacy(), 4321)
+        opened.charge_aggregate(AggregatePrivacy(epsilon=4.0), 4321)
         opened.settle_aggregate("finished")
     screen = io.StringIO()
     describe_ledger(settings, load_ledger(settings), Console(file=screen, width=250))
