@@ -129,7 +129,9 @@ CONTENDERS = (
     Contender(METHODS["baseline-partial-default"]),
     Contender(METHODS["florist-paper"]),
     Contender(_DEFAULT, epochs=1, is_untuned=True),
-    *_variants(_CHANGES),
+    # Small unions have no aggregate by default.
+    Contender(_DEFAULT.but("no aggregate", **_NO_AGGREGATE), like="default"),
+    *_variants({name: changed for name, changed in _CHANGES.items() if name != "no aggregate"}),
 )
 #: For data of two organisations that both have features.
 TWO_SIDED_CONTENDERS = (
