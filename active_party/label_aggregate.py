@@ -17,7 +17,6 @@ from florist.common.privacy.exact_sampling import SecretStream
 from florist.common.privacy.gaussian_accounting import AggregateNoise
 from florist.common.privacy.gaussian_noise import GaussianNoise
 from florist.common.training.aggregate_run import (
-    UIDS_PER_MESSAGE,
     AggregateFacts,
     received_sums,
     send_sums,
@@ -82,7 +81,9 @@ def send_aggregate(
     )
     with closing(Threads()) as threads:
         encryptors = [
-            LabelEncryptor(run.secret_for(secret, bytes([output])), run.session_of(output), threads)
+            LabelEncryptor(
+                run.secret_for(secret, output.to_bytes(4)), run.session_of(output), threads
+            )
             for output in range(codes.outputs)
         ]
         keys = b"".join(encryptor.public_key for encryptor in encryptors)
@@ -121,7 +122,7 @@ def _send_labels(
     table = np.concatenate((codes.table(), np.zeros((1, codes.outputs), dtype=np.int64)))
     with run.progress.step("encrypting labels") as step:
         step.expect(len(shown))
-        for part in spans(len(shown), UIDS_PER_MESSAGE):
+        for part in spans(len(shown), codes.outputs):
             values = table[shown[part]]
             sent = np.stack(
                 [

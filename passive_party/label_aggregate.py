@@ -17,7 +17,6 @@ from florist.common.label_aggregate.first_model import Aggregate
 from florist.common.label_aggregate.label_codes import LabelCodes
 from florist.common.privacy.gaussian_accounting import AggregateNoise
 from florist.common.training.aggregate_run import (
-    UIDS_PER_MESSAGE,
     AggregateFacts,
     received_sums,
     send_sums,
@@ -68,7 +67,7 @@ def collect_aggregate(
     with closing(Threads()) as threads:
         collectors = [
             SumCollector(
-                run.secret_for(b"sums", bytes([output])),
+                run.secret_for(b"sums", output.to_bytes(4)),
                 run.session_of(output),
                 terms.public_keys[output * PUBLIC_KEY_BYTES : (output + 1) * PUBLIC_KEY_BYTES],
                 coordinates.count,
@@ -131,7 +130,7 @@ def _add_labels(
     width = len(collectors) * CIPHERTEXT_BYTES
     with run.progress.step("summing encrypted labels") as step:
         step.expect(len(of_rank))
-        for part in spans(len(of_rank), UIDS_PER_MESSAGE):
+        for part in spans(len(of_rank), len(collectors)):
             block = run.channel.receive(EncryptedLabels)
             rows = of_rank[part]
             if block.start != part.start or len(block.values) != len(rows) * width:

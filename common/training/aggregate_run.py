@@ -38,10 +38,8 @@ Sums = TypeVar("Sums", AggregateRequest, AggregateAnswer)
 #: The channel of the exchange.
 AGGREGATE = "aggregate"
 
-#: UIDs per message: 512 KiB for each output.
-UIDS_PER_MESSAGE = 8192
-#: Coordinates per message.
-_COORDINATES = 16_384
+#: Ciphertexts per message: 1 MiB.
+_CIPHERTEXTS = 16_384
 
 _KEY, _ANSWERED, _FACTS = "aggregate.key", "aggregate.answered", "aggregate.json"
 
@@ -84,8 +82,10 @@ class AggregateRecord:
             return secrets.token_bytes(32), True
         path = self._folder / _KEY
         is_new = not path.exists()
-        secret = private_file(path, lambda: secrets.token_bytes(32))
-        if len(secret) != 32:
+        content = private_file(path, lambda: _with_digest(secrets.token_bytes(32)))
+        secret = content[:32]
+        # With another secret, the same sums would get new noise that nobody accounts for.
+        if content != _with_digest(secret):
             raise ConfigurationError(f"{path}: damaged; start over with --force on both sides")
         return secret, is_new
 
@@ -140,6 +140,10 @@ class AggregateRecord:
                 (self._folder / name).unlink(missing_ok=True)
 
 
+def _with_digest(secret: bytes) -> bytes:
+    return secret + hashlib.sha256(secret).digest()
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AggregateRun:
     """The means of one exchange."""
@@ -164,12 +168,12 @@ class AggregateRun:
 
     def session_of(self, output: int) -> bytes:
         """Return the session of one sum per coordinate."""
-        return hashlib.sha256(b"florist/aggregate/1" + self.session + bytes([output])).digest()
+        return hashlib.sha256(b"florist/aggregate/1" + self.session + output.to_bytes(4)).digest()
 
 
 def send_sums(channel: Channel, kind: type[Sums], sums: Bytes) -> None:
     """Send what is computed for each coordinate: (coordinates, outputs, bytes)."""
-    for part in spans(len(sums), _COORDINATES):
+    for part in spans(len(sums), sums.shape[1]):
         channel.send(kind(part.start, np.ascontiguousarray(sums[part]).reshape(-1).data))
 
 
@@ -180,7 +184,7 @@ def received_sums(channel: Channel, kind: type[Sums], shape: tuple[int, int, int
         ProtocolViolation: a message is of other coordinates or has another size.
     """
     parts = []
-    for part in spans(shape[0], _COORDINATES):
+    for part in spans(shape[0], shape[1]):
         block = channel.receive(kind)
         wanted = (part.stop - part.start) * shape[1] * shape[2]
         if block.start != part.start or len(block.values) != wanted:
@@ -192,6 +196,7 @@ def received_sums(channel: Channel, kind: type[Sums], shape: tuple[int, int, int
     return np.concatenate(parts).reshape(shape)
 
 
-def spans(total: int, size: int) -> list[slice]:
-    """Divide a range into slices of at most `size`."""
+def spans(total: int, outputs: int) -> list[slice]:
+    """Divide a range into parts that fit into a message, with one ciphertext for each output."""
+    size = max(_CIPHERTEXTS // outputs, 1)
     return [slice(at, min(at + size, total)) for at in range(0, total, size)]

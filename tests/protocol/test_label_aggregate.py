@@ -11,7 +11,12 @@ import pytest
 import torch
 
 from florist.active_party.label_aggregate import send_aggregate
-from florist.common.core.errors import FloristError, ProtocolViolation, as_florist_error
+from florist.common.core.errors import (
+    ConfigurationError,
+    FloristError,
+    ProtocolViolation,
+    as_florist_error,
+)
 from florist.common.core.progress import NoProgress
 from florist.common.data.features import Features
 from florist.common.groups.ristretto255 import times_generator
@@ -20,7 +25,7 @@ from florist.common.label_aggregate.coordinates import Coordinates
 from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import TrainingAgreement
 from florist.common.synthetic.membership import Membership
-from florist.common.training.aggregate_run import AGGREGATE, AggregateRecord, AggregateRun
+from florist.common.training.aggregate_run import AGGREGATE, AggregateRecord, AggregateRun, spans
 from florist.common.training.training_data import TrainingData, TrainingTable
 from florist.common.transport.in_memory import linked_pair
 from florist.common.transport.messages import (
@@ -261,6 +266,26 @@ def test_class_counts_do_not_change_with_what_the_peer_asks() -> None:
     counts = [each.aggregate.class_counts for each in found if each.aggregate is not None]
     assert len(counts) == 3
     assert len(set(counts)) == 1
+
+
+def test_a_damaged_secret_is_refused(tmp_path: Path) -> None:
+    """Another secret would mean new noise on the same sums."""
+    record = AggregateRecord(tmp_path)
+    secret, is_new = record.secret()
+    assert is_new
+    assert record.secret() == (secret, False)
+    path = tmp_path / "aggregate.key"
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(ConfigurationError, match="damaged"):
+        record.secret()
+
+
+def test_messages_fit_whatever_the_number_of_classes_is() -> None:
+    for outputs in (1, 15, 9_999):
+        assert (
+            max(part.stop - part.start for part in spans(100_000, outputs)) * outputs * 64 <= 2**20
+        )
 
 
 def test_nothing_is_charged_before_the_peer_has_sent_a_valid_shape() -> None:
