@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from importlib.util import find_spec
 from os import PathLike
-from pathlib import Path, PurePath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import yaml
-
+from florist.api.config import as_yaml
 from florist.api.progress import CallbackProgress
 from florist.common.core.progress import NoProgress
 from florist.common.settings.loader import load_section, parse_section
@@ -43,7 +42,8 @@ def simulate(
         settings: the grid: settings, a mapping with the same keys, or the path of a YAML file.
         folder: keeps the result of each trial, so that a repeated call runs only the missing ones;
             None keeps nothing.
-        jobs: number of processes; 1 runs all trials in this process.
+        jobs: number of processes; 1 runs all trials in this process. With more, a script must call
+            this function under `if __name__ == "__main__":`, because each process imports it.
         on_progress: called with each `ProgressEvent`; units are trials.
 
     Returns:
@@ -85,12 +85,4 @@ def load_grid(settings: GridSettings | Mapping[str, object] | AnyPath) -> GridSe
         return settings
     if isinstance(settings, str | PathLike):
         return load_section(Path(settings), GridSettings)
-    text = yaml.dump(dict(settings), Dumper=_Dumper)
-    return parse_section(text, GridSettings, folder=Path.cwd(), source="settings")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes paths as strings and tuples as lists."""
-
-
-_Dumper.add_multi_representer(PurePath, lambda dumper, path: dumper.represent_str(str(path)))
+    return parse_section(as_yaml(settings), GridSettings, folder=Path.cwd(), source="settings")

@@ -122,6 +122,10 @@ def choice_of_default(
         "default-experiments"
     ),
     jobs: Annotated[int, typer.Option(min=0, help="Parallel trials; 0: one per core.")] = 0,
+    data_set: Annotated[
+        list[str] | None,
+        typer.Option(help="Only `clicks` or a data set of --real; repeatable. Default: all."),
+    ] = None,
 ) -> None:
     """Measure what the choice of the defaults is based on: utility against the strongest attack.
 
@@ -131,7 +135,7 @@ def choice_of_default(
 
     progress = set_up_output(LogFormat.auto, verbose=False)
     cores = len(os.sched_getaffinity(0))
-    text, failures = study_defaults(data, real, output, jobs or cores, progress)
+    text, failures = study_defaults(data, real, output, jobs or cores, progress, data_set or ())
     typer.echo(text)
     _exit_with(failures)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from florist.common.core.errors import ConfigurationError
 from florist.common.settings.data import Table
 from florist.experiments.grid import run_trials
 from florist.experiments.methods import METHODS, Method
@@ -144,6 +145,14 @@ TWO_SIDED_CONTENDERS = (
         }
     ),
     *_variants(_OWN_FEATURES),
+    *(
+        Contender(
+            _DEFAULT.by_cluster(f"stand-ins of {count} clusters, simulated", count),
+            ratios=_ONCE,
+            like="default",
+        )
+        for count in (64, 512)
+    ),
 )
 
 
@@ -259,7 +268,12 @@ class DefaultStudy:
 
 
 def study_defaults(
-    criteo: Path | None, real: Path | None, output: Path, jobs: int, progress: Progress
+    criteo: Path | None,
+    real: Path | None,
+    output: Path,
+    jobs: int,
+    progress: Progress,
+    only: Sequence[str] = (),
 ) -> tuple[str, list[Failure]]:
     """Run the whole study and write its tables and plots to a folder.
 
@@ -269,9 +283,13 @@ def study_defaults(
         output: the folder; trials in it are not run again.
         jobs: number of processes.
         progress: counts trials.
+        only: names of the data sets to study: `clicks` or some of `REAL_SETS`; empty: all.
 
     Returns:
         The tables as Markdown, and the failed trials.
+
+    Raises:
+        ConfigurationError: a name is unknown, or its data are not given.
     """
     data = (
         PeopleSettings(generated=Generated(people=120_000))
@@ -286,7 +304,15 @@ def study_defaults(
             source = RealDataFolder(name=name, folder=real)
             settings = PeopleSettings(real=source, rows=rows)
             parts.append((name, settings, TWO_SIDED_CONTENDERS, TWO_SIDED_PLAN))
+    names = [name for name, *_ in parts]
+    if unknown := [name for name in only if name not in names]:
+        missing = " without --real" if unknown[0] in REAL_SETS else ""
+        raise ConfigurationError(
+            f"--data-set {unknown[0]}: unknown{missing}; choose one of: {', '.join(names)}"
+        )
+    parts = [part for part in parts if not only or part[0] in only]
     texts, failures = [], []
+    two_sided: dict[str, list[Row]] = {}
     for name, settings, contenders, plan in parts:
         study = DefaultStudy(settings, output / name / "trials", jobs, progress, plan)
         found = study.rows(TrialAudit(samples=100), contenders)
@@ -296,6 +322,12 @@ def study_defaults(
             draw(found, ratio, output / name / f"front-{ratio:g}.png")
         texts.append(text)
         failures += study.failures
+        if name in REAL_SETS:
+            two_sided[name] = found
+    if two_sided:
+        text = own_features_as_markdown(two_sided)
+        (output / "own-features.md").write_text(text, encoding="utf-8")
+        texts.append(text)
     return "\n".join(texts), failures
 
 
@@ -431,6 +463,30 @@ def attacks_as_markdown(rows: Sequence[Row]) -> str:
             for row in shown
         ]
         lines.append(f"| `{attack}` | {side} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+#: The attacks that compare what arrives with own features of the same person, by attacker.
+_OWN_FEATURE_ATTACKS: tuple[tuple[RoleName, str], ...] = (
+    ("active", "pair"),
+    ("passive", "share-fit"),
+)
+
+
+def own_features_as_markdown(data_sets: dict[str, list[Row]]) -> str:
+    """Return a table of the attacks by own features: contenders by attack and data set."""
+    names = list(
+        dict.fromkeys(row.name for rows in data_sets.values() for row in rows if row.attacks)
+    )
+    lines = ["| | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
+    for attack in _OWN_FEATURE_ATTACKS:
+        for data_set, rows in data_sets.items():
+            found = {row.name: row.attacks.get(attack) for row in rows}
+            cells = [
+                f"{figures[0]:.3f} / {figures[1]:.1%}" if (figures := found.get(name)) else ""
+                for name in names
+            ]
+            lines.append(f"| `{attack[1]}`, {data_set} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 

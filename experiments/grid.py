@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from threading import Thread
@@ -20,6 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic import field_validator as check_field
 
 from florist.common.core.errors import ConfigurationError, FloristError
+from florist.common.core.interrupts import uninterrupted
 from florist.common.settings.agreement import BatchSize, LearningRate
 from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.section import Section
@@ -301,8 +303,9 @@ def _in_processes(
         initializer=_set_up_worker,
         initargs=(data,),
     ) as pool:
-        waiting = {pool.submit(_work, job): job for job in jobs}
         try:
+            with uninterrupted(), _interrupts_blocked():
+                waiting = {pool.submit(_work, job): job for job in jobs}
             while waiting:
                 for done in wait(waiting, return_when=FIRST_COMPLETED).done:
                     job = waiting.pop(done)
@@ -314,8 +317,22 @@ def _in_processes(
                             job.trial, f"its process ended ({error}); is there enough memory?"
                         )
                     )
+        except BaseException:
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes that start here do not see Ctrl-C before they are ready for it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 #: The people of a worker process.
@@ -324,9 +341,9 @@ _people: People
 
 def _set_up_worker(data: PeopleSettings) -> None:
     global _people  # noqa: PLW0603 - loaded once per process, not once per trial
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # Ctrl-C reaches all processes: each stops its trial
+    # Ctrl-C reaches all processes: each stops its trial.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     Thread(target=_end_with_parent, daemon=True).start()
     _people = load_any_people(data)
 

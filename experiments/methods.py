@@ -48,6 +48,12 @@ class Method(Section):
     bins: int | None = Field(
         default=None, ge=0, description="Quantile bins of each number; null: as the trial says."
     )
+    clusters: int = Field(
+        default=0,
+        ge=0,
+        description="Stand-ins also fit the active party's cluster of a person, out of so many; 0: "
+        "they do not. Only a simulation knows the clusters.",
+    )
     label_shift: bool = Field(
         default=False,
         description="Whether predictions are divided by the fraction of UIDs with a real label, "
@@ -76,6 +82,10 @@ class Method(Section):
         return self.model_validate(
             self.model_dump() | {"name": name, "agreement": _merged(self.agreement, changes)}
         )
+
+    def by_cluster(self, name: str, clusters: int) -> Method:
+        """Return the method with stand-ins that also fit one of so many clusters."""
+        return self.model_copy(update={"name": name, "clusters": clusters})
 
 
 def _merged(base: dict[str, object], changes: dict[str, object]) -> dict[str, object]:

@@ -286,7 +286,12 @@ def _seen(
     actives, passives = np.flatnonzero(of_active >= 0), np.flatnonzero(of_passive >= 0)
     assert data.train.labels is not None
     passive = passive_view(
-        _drained(rows_seen), run.schedule, wire, passives, data.agreement.wide_outputs
+        _drained(rows_seen),
+        run.schedule,
+        wire,
+        passives,
+        data.agreement.wide_outputs,
+        data.agreement.loss_weights,
     )
     active = as_active(passive, actives, data.train.labels[of_active[actives]])
     dummies = union.dummies or {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import torch
 from pyarrow import parquet
+from threadpoolctl import threadpool_limits
 
+from florist.common.core.progress import NoProgress
+from florist.common.training.own_model import OwnModelSetup, train_own_model
 from florist.experiments.methods import METHODS
 from florist.experiments.sample_data import ANY_OVERLAP, held_out_path
-from florist.experiments.trial import run_trial
+from florist.experiments.trial import TrialResult, quality
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,12 +26,12 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.experiments.people import People
     from florist.experiments.simulation import Holdings
-    from florist.experiments.trial import Trial, TrialAudit, TrialResult
+    from florist.experiments.trial import Trial, TrialAudit
 
 LABEL = "label_of_person"
 
 #: The learner of the default, without a peer and without noise; for `run_alone`.
-ALONE = METHODS["baseline-partial-default"].but("active-alone", aggregate={"privacy": None})
+ALONE = METHODS["baseline-partial-default"].but("own-model", aggregate={"privacy": None})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -68,18 +73,43 @@ class SplitPeople:
     def settings(self, role: RoleName) -> dict[str, object]:
         """Return the keys of the configuration that differ from their defaults."""
         own = {"data.train.label": LABEL} if role == "active" else {}
-        # Two processes on one machine: more threads would only wait for each other.
-        return {**ANY_OVERLAP, "agreement.training.test_table": True, "training.threads": 1, **own}
+        return {
+            **ANY_OVERLAP,
+            "agreement.training.test_table": True,
+            # Two processes on one machine: more threads would only wait for each other.
+            "training.threads": 1,
+            "training.worth": False,  # the study has its own baselines
+            **own,
+        }
 
 
-def run_alone(people: People, trial: Trial, audit: TrialAudit | None) -> TrialResult:
+def run_alone(people: People, trial: Trial, audit: TrialAudit | None) -> TrialResult:  # noqa: ARG001 - nobody to attack
     """Train on the active party's own rows and features only, as it could without a peer.
 
-    It is a trial with a peer whose only feature has the same value for everyone.
+    It is the baseline of a party's report (`own_model.py`).
     """
-    union = trial.model_copy(update={"method": METHODS["default"]}).holdings(people.train)
-    same = pa.array(["same"] * people.columns.num_rows)
-    own = people.columns.select(list(people.active_columns)).append_column("no feature", same)
-    alone = replace(people, columns=own, train=union.active)
-    everybody = trial.model_copy(update={"alpha": 0.0, "beta": 0.0})
-    return replace(run_trial(alone, everybody, audit), trial=trial)
+    started = time.monotonic()
+    split = trial.model_copy(update={"method": METHODS["default"]}).holdings(people.train)
+    own = split.active
+    with threadpool_limits(1):  # as in `run_trial`
+        world, held_out = people.worlds(split.passive, own, trial.preprocessing)
+        features = world.own_features
+        setup = OwnModelSetup(
+            trial.agreement(people.classes),
+            trial.model,
+            trial.optimiser,
+            0 if features is None else features.numeric.shape[1],
+            world.own_cardinalities,
+            torch.device("cpu"),
+            trial.seed,
+        )
+        mine = None if features is None else features.take(own)
+        model = train_own_model(setup, mine, world.labels[own], NoProgress())
+        predictions = model.predict(held_out.own_features, len(held_out.labels))
+    return TrialResult(
+        trial,
+        tuple(quality(people, [predictions])),
+        (),
+        {"active": len(own), "passive": 0, "shared": 0, "union": len(own)},
+        {"training": time.monotonic() - started, "audit": 0.0},
+    )

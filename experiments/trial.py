@@ -29,13 +29,21 @@ from florist.common.settings.agreement import BatchSize, LearningRate, TrainingA
 from florist.common.settings.data import PreprocessingSettings, Scaling
 from florist.common.settings.section import Section
 from florist.common.settings.training import Model, Optimiser
+from florist.experiments.cluster_stand_ins import cluster_stand_ins
 from florist.experiments.learned_attack import LearnedAttack
 from florist.experiments.methods import Method
 from florist.experiments.shadow_runs import ShadowRuns
-from florist.experiments.simulation import Holdings, Seen, SimulationSettings, observe
+from florist.experiments.simulation import (
+    Holdings,
+    Seen,
+    SimulationSettings,
+    Union,
+    Wiring,
+    observe,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -267,15 +275,21 @@ def run_trial(people: People, trial: Trial, audit: TrialAudit | None = TrialAudi
             trial.agreement(people.classes), trial.model, trial.optimiser, trial.seed
         )
         audited = audit is not None and not trial.method.is_baseline
-        run = observe(world, holdings, held_out, settings, record=audited)
+        drawn, wiring = Union.drawn(len(world.labels), holdings, trial.seed), Wiring()
+        if trial.method.clusters:
+            make = cluster_stand_ins(world, holdings, drawn, trial.method.clusters)
+            wiring = Wiring(make_passive=make)
+        run = observe(
+            world, holdings, held_out, settings, record=audited, union=drawn, wiring=wiring
+        )
         trained = time.monotonic()
-        figures = list(_quality(people, _predictions(run, trial, holdings)))
+        figures = list(quality(people, _predictions(run, trial, holdings)))
         if run.first_model is not None and people.classes == 2:
             first = run.first_model.probabilities(held_out.features.categories)
             scores = [first[:, 1].astype(np.float32)]
             figures += [
                 replace(found, metric=f"first_model_{found.metric}")
-                for found in _quality(people, scores)
+                for found in quality(people, scores)
             ]
         skipped: list[SkippedAttack] = []
         if audit is not None and run.seen is not None:
@@ -308,7 +322,7 @@ def _predictions(run: Observed, trial: Trial, holdings: Holdings) -> list[Predic
     return [np.minimum(predictions / real, 1) for predictions in run.predictions]
 
 
-def _quality(people: People, by_epoch: list[Predictions]) -> Iterator[Measurement]:
+def quality(people: People, by_epoch: Sequence[npt.NDArray[np.floating]]) -> Iterator[Measurement]:
     """Measure AUC, ACE and log loss after each epoch."""
     first = len(people.validation)
     parts = {"validation": slice(first), "test": slice(first, None)}

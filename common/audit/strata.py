@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.decomposition import TruncatedSVD
 
+from florist.common.audit.attack_tools.feature_clusters import feature_clusters
 from florist.common.audit.attack_tools.inferred_labels import shown_classes
-from florist.common.audit.attack_tools.one_hot_features import one_hot
 from florist.common.audit.attack_tools.pass_windows import windows_of
 from florist.common.audit.statistics import evaluate
 from florist.common.audit.training_windows import EARLY_STEPS, TRAINING_WINDOWS
@@ -44,8 +42,6 @@ LEAST = 200
 LEAST_FOR_RATES = 500
 #: The most classes of the label, and the number of clusters of own features.
 _CLASSES, _CLUSTERS = 8, 8
-#: Columns of one-hot features before clustering, the axes that are kept, and the rows fitted to.
-_COLUMNS, _AXES, _FITTED = 4096, 16, 20_000
 #: Bootstrap samples per stratum. Intervals are those of a normal distribution.
 _SAMPLES = 50
 
@@ -208,14 +204,9 @@ def _labels(view: AnyView) -> Iterator[Stratum]:
 
 
 def _clusters(features: OwnFeatures) -> Iterator[Stratum]:
-    """Yield clusters of own features, by k-means along the main axes of one-hot features."""
-    columns = one_hot(features, _COLUMNS)
-    if columns.shape[1] < 2 or columns.shape[0] < _CLUSTERS:
+    """Yield clusters of own features."""
+    cluster = feature_clusters(features, _CLUSTERS)
+    if cluster is None:
         return
-    axes = min(_AXES, columns.shape[1] - 1)
-    points = TruncatedSVD(axes, random_state=0).fit_transform(columns)
-    fitted = points[:: -(-len(points) // _FITTED)]
-    clusters = min(_CLUSTERS, len(np.unique(fitted.round(6), axis=0)))
-    cluster = KMeans(clusters, n_init=1, random_state=0).fit(fitted).predict(points)
-    for number in range(clusters):
+    for number in range(int(cluster.max()) + 1):
         yield Stratum("features", f"cluster {number + 1} of own features", cluster == number)

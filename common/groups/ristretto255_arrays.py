@@ -66,9 +66,9 @@ def decode(encoded: ByteRows) -> tuple[Points, npt.NDArray[np.bool_]]:
     encoded = _rows(encoded, ENCODED_BYTES)
     native = kernels.native
     if native is None:
-        elements = [Element.decode(row.tobytes()) for row in encoded]
-        valid = np.array([element is not None for element in elements], dtype=np.bool_)
-        return _packed(IDENTITY if element is None else element for element in elements), valid
+        decoded = [Element.decode(row.tobytes()) for row in encoded]
+        valid = np.array([element is not None for element in decoded], dtype=np.bool_)
+        return points_of(IDENTITY if element is None else element for element in decoded), valid
     points = np.empty((len(encoded), POINT_WORDS), dtype=np.uint64)
     flags = np.empty(len(encoded), dtype=np.uint8)
     kernel = native.ristretto_decode_ifma if native.ifma_available() else native.ristretto_decode
@@ -80,7 +80,7 @@ def encode(points: Points) -> ByteRows:
     """Return the only encoding of each element: (n, 32)."""
     native = kernels.native
     if native is None:
-        return _byte_rows([element.encode() for element in _elements(points)], ENCODED_BYTES)
+        return _byte_rows([element.encode() for element in elements_of(points)], ENCODED_BYTES)
     out = np.empty((len(points), ENCODED_BYTES), dtype=np.uint8)
     kernel = native.ristretto_encode_ifma if native.ifma_available() else native.ristretto_encode
     kernel(np.ascontiguousarray(points), out)
@@ -98,8 +98,8 @@ def add(a: Points, b: Points) -> Points:
     """Return a[i] + b[i] for all i, or a[i] + b[0] if `b` has one point only."""
     native = kernels.native
     if native is None:
-        others = _elements(np.broadcast_to(b, a.shape))
-        return _packed(x.plus(y) for x, y in zip(_elements(a), others, strict=True))
+        others = elements_of(np.broadcast_to(b, a.shape))
+        return points_of(x.plus(y) for x, y in zip(elements_of(a), others, strict=True))
     out = np.empty_like(a, order="C")
     native.ristretto_add(np.ascontiguousarray(a), np.ascontiguousarray(b), out)
     return out
@@ -110,9 +110,18 @@ def multiply(points: Points, scalar: bytes) -> Points:
     native = kernels.native
     if native is None:
         factor = int.from_bytes(scalar, "little") % ORDER
-        return _packed(element.times(factor) for element in _elements(points))
+        return points_of(element.times(factor) for element in elements_of(points))
     out = np.empty_like(points, order="C")
     native.ristretto_multiply(np.ascontiguousarray(points), scalar, out)
+    return out
+
+
+def multiply_each(points: Points, scalars: ByteRows) -> Points:
+    """Multiply each element by its own scalar. It takes a call per element: for few of them."""
+    scalars = _rows(scalars, SCALAR_BYTES)
+    out = np.empty_like(points, order="C")
+    for i, scalar in enumerate(scalars):
+        out[i : i + 1] = multiply(points[i : i + 1], scalar.tobytes())
     return out
 
 
@@ -122,7 +131,7 @@ def base_of(point: Points) -> Base:
     table = np.empty(0 if native is None else _TABLE_WORDS, dtype=np.uint64)
     if native is not None:
         native.ristretto_table(np.ascontiguousarray(point), table)
-    return Base(_elements(point)[0], table)
+    return Base(elements_of(point)[0], table)
 
 
 def generator() -> Base:
@@ -133,7 +142,7 @@ def generator() -> Base:
 @cache
 def _generator(native: bool) -> Base:  # noqa: FBT001 - the key of the cache
     del native
-    return base_of(_packed([times_generator(1)]))
+    return base_of(points_of([times_generator(1)]))
 
 
 def multiply_base(base: Base, scalars: ByteRows) -> Points:
@@ -142,7 +151,7 @@ def multiply_base(base: Base, scalars: ByteRows) -> Points:
     native = kernels.native
     if native is None:
         times = times_generator if base is generator() else base.element.times
-        return _packed(times(scalar % ORDER) for scalar in _numbers(scalars))
+        return points_of(times(scalar % ORDER) for scalar in _numbers(scalars))
     out = np.empty((len(scalars), POINT_WORDS), dtype=np.uint64)
     if native.ifma_available():
         native.ristretto_multiply_table_ifma(base.table, scalars, out)
@@ -160,7 +169,7 @@ def ordinates(points: Points) -> npt.NDArray[np.uint64]:
     native = kernels.native
     out = np.empty(len(points), dtype=np.uint64)
     if native is None:
-        for i, element in enumerate(_elements(points)):
+        for i, element in enumerate(elements_of(points)):
             out[i] = int(element.y * gmpy2.invert(element.z, _P) % _P) & 2**64 - 1
     else:
         native.ristretto_ordinates(np.ascontiguousarray(points), out)
@@ -273,7 +282,8 @@ def _scalars(numbers: Iterable[int]) -> ByteRows:
     return _byte_rows([n.to_bytes(SCALAR_BYTES, "little") for n in numbers], SCALAR_BYTES)
 
 
-def _elements(points: Points) -> list[Element]:
+def elements_of(points: Points) -> list[Element]:
+    """Return points as single elements."""
     return [Element(*(_number(row[i : i + _LIMBS]) for i in range(0, 20, 5))) for row in points]
 
 
@@ -285,7 +295,8 @@ def _number(limbs: npt.NDArray[np.uint64]) -> int:
     return reduced_number
 
 
-def _packed(elements: Iterable[Element]) -> Points:
+def points_of(elements: Iterable[Element]) -> Points:
+    """Return single elements as points."""
     words = [
         int(coordinate % _P) >> _LIMB_BITS * i & _LIMB_MASK
         for element in elements

@@ -19,13 +19,21 @@ In the extension the roles are reversed: whoever receives here is the sender the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from florist.common.core.errors import ProtocolViolation
-from florist.common.groups.ristretto255 import (
-    ENCODED_BYTES,
-    ORDER,
-    Element,
-    times_generator,
+from florist.common.groups.ristretto255 import ENCODED_BYTES, Element
+from florist.common.groups.ristretto255_arrays import (
+    WIDE_BYTES,
+    elements_of,
+    encode,
+    generator,
+    multiply_base,
+    multiply_each,
+    points_of,
+    reduced,
 )
 from florist.common.oblivious_transfer.key_derivation import (
     check_secret,
@@ -34,12 +42,15 @@ from florist.common.oblivious_transfer.key_derivation import (
     wide_digest,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from florist.common.groups.ristretto255_arrays import ByteRows
+
 #: Base transfers: the security parameter of the extension.
 TRANSFERS = 128
 #: Bytes of either message: two elements for each transfer.
 MESSAGE_BYTES = TRANSFERS * 2 * ENCODED_BYTES
-
-_SCALAR_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +87,20 @@ class BaseReceiver:
         self._session = session
         bits = int.from_bytes(derived(secret, "base receiver choices", session)[: TRANSFERS // 8])
         self._choices = tuple(bits >> i & 1 for i in range(TRANSFERS))
-        self._scalars = tuple(
-            _scalar(derived(secret, "base receiver scalar", session, i)) for i in range(TRANSFERS)
+        self._scalars = _scalars(
+            derived(secret, "base receiver scalar", session, i) for i in range(TRANSFERS)
         )
+        public = elements_of(multiply_base(generator(), self._scalars))
         #: The first message: two elements for each transfer.
         self.request = b"".join(
-            self._offer(i, derived(secret, "base receiver element", session, i))
+            self._offer(i, public[i], derived(secret, "base receiver element", session, i))
             for i in range(TRANSFERS)
         )
 
-    def _offer(self, transfer: int, uniform: bytes) -> bytes:
+    def _offer(self, transfer: int, public: Element, uniform: bytes) -> bytes:
         choice = self._choices[transfer]
         other = Element.from_uniform(uniform).encode()
-        own = times_generator(self._scalars[transfer]).minus(
-            _hashed(self._session, transfer, choice, other)
-        )
+        own = public.minus(_hashed(self._session, transfer, choice, other))
         return own.encode() + other if choice == 0 else other + own.encode()
 
     def finish(self, reply: bytes) -> ChosenSeeds:
@@ -100,12 +110,14 @@ class BaseReceiver:
             ProtocolViolation: the reply does not consist of valid elements.
         """
         context = _context(self._session, self.request, reply)
-        seeds = []
-        for i, (encoded, choice) in enumerate(zip(_pairs(reply), self._choices, strict=True)):
-            # Both are decoded, so that a wrong one is noticed whatever the choice is.
-            elements = (_element(encoded[0]), _element(encoded[1]))
-            seeds.append(_seed(context, i, choice, elements[choice].times(self._scalars[i])))
-        return ChosenSeeds(context, self._choices, tuple(seeds))
+        # Both of a pair are decoded, so that a wrong one is noticed whatever the choice is.
+        pairs = [(_element(first), _element(second)) for first, second in _pairs(reply)]
+        chosen = [pair[choice] for pair, choice in zip(pairs, self._choices, strict=True)]
+        shared = encode(multiply_each(points_of(chosen), self._scalars))
+        seeds = tuple(
+            _seed(context, i, choice, shared[i].tobytes()) for i, choice in enumerate(self._choices)
+        )
+        return ChosenSeeds(context, self._choices, seeds)
 
 
 class BaseSender:
@@ -126,25 +138,28 @@ class BaseSender:
             ProtocolViolation: the request does not consist of valid elements.
         """
         agreed = [
-            [self._agreed(i, choice, encoded) for choice in (0, 1)]
+            self._agreed(i, choice, encoded)
             for i, encoded in enumerate(_pairs(request))
+            for choice in (0, 1)
         ]
         # A peer that starts again with another request meets other scalars.
-        scalars = [
-            [
-                _scalar(derived(self._secret, "base sender scalar", self._session, request, i, j))
-                for j in (0, 1)
-            ]
+        scalars = _scalars(
+            derived(self._secret, "base sender scalar", self._session, request, i, j)
             for i in range(TRANSFERS)
-        ]
-        reply = b"".join(times_generator(b).encode() for pair in scalars for b in pair)
+            for j in (0, 1)
+        )
+        reply = encode(multiply_base(generator(), scalars)).tobytes()
         context = _context(self._session, request, reply)
-        pairs = [
-            [_seed(context, i, j, agreed[i][j].times(scalars[i][j])) for j in (0, 1)]
+        shared = encode(multiply_each(points_of(agreed), scalars))
+        pairs = tuple(
+            (
+                _seed(context, i, 0, shared[2 * i].tobytes()),
+                _seed(context, i, 1, shared[2 * i + 1].tobytes()),
+            )
             for i in range(TRANSFERS)
-        ]
+        )
         choice_seed = derived(self._secret, "extension choices", context)[:32]
-        return reply, SeedPairs(context, tuple((a, b) for a, b in pairs), choice_seed)
+        return reply, SeedPairs(context, pairs, choice_seed)
 
     def _agreed(self, transfer: int, choice: int, encoded: tuple[bytes, bytes]) -> Element:
         """Return A[choice] = R[choice] + H(choice, R[1 - choice])."""
@@ -156,10 +171,9 @@ class BaseSender:
         return agreed
 
 
-def _scalar(uniform: bytes) -> int:
-    """Reduce 64 uniform bytes to a scalar; it is 0 with negligible probability."""
-    assert len(uniform) == _SCALAR_BYTES
-    return int.from_bytes(uniform, "little") % ORDER
+def _scalars(uniform: Iterable[bytes]) -> ByteRows:
+    """Reduce 64 uniform bytes each to scalars; one is 0 with negligible probability."""
+    return reduced(np.frombuffer(b"".join(uniform), dtype=np.uint8).reshape(-1, WIDE_BYTES))
 
 
 def _hashed(session: bytes, transfer: int, choice: int, encoded: bytes) -> Element:
@@ -173,8 +187,8 @@ def _context(session: bytes, request: bytes, reply: bytes) -> bytes:
     return digest("base context", session, request, reply)
 
 
-def _seed(context: bytes, transfer: int, choice: int, shared: Element) -> bytes:
-    return digest("base seed", context, transfer, choice, shared.encode())
+def _seed(context: bytes, transfer: int, choice: int, shared: bytes) -> bytes:
+    return digest("base seed", context, transfer, choice, shared)
 
 
 def _pairs(message: bytes) -> list[tuple[bytes, bytes]]:

@@ -200,15 +200,19 @@ class Calibration:
 
     when: CalibrationTime
     mixture: Mixture | RowMixture
+    #: How much rows of class 0 and 1 count in the loss; None if all count alike. The loss corrects
+    #: for it, so that predictions do not depend on it.
+    weights: tuple[float, float] | None = None
 
     def given(self, prior: Tensor) -> Calibration:
         """Return the calibration with a prior for each row instead of class frequencies."""
-        return Calibration(self.when, RowMixture(self.mixture.a, prior))
+        return Calibration(self.when, RowMixture(self.mixture.a, prior), self.weights)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the cross entropy of each row; `targets` are those of `label_strategies`."""
         identity = Mixture.identity(2 if logits.ndim == 1 else logits.shape[1])
-        return cross_entropies(logits, targets, self.mixture if self.when == "train" else identity)
+        shift = self.mixture if self.when == "train" else identity
+        return cross_entropies(logits, targets, shift, self.weights)
 
     def loss(self, logits: Tensor, targets: Tensor, divisor: float = 1.0) -> Tensor:
         """Return the sum of `losses` divided by `divisor`, such as the size of the whole batch."""
@@ -243,12 +247,26 @@ def model_output(logits: Tensor) -> Tensor:
     return logits.sigmoid() if logits.ndim == 1 else logits.softmax(1)
 
 
-def cross_entropies(logits: Tensor, targets: Tensor, mixture: Mixture | RowMixture) -> Tensor:
-    """Return -Σ_y target_y · log D'(y|x) of each row; finite for every finite logit."""
+def cross_entropies(
+    logits: Tensor,
+    targets: Tensor,
+    mixture: Mixture | RowMixture,
+    weights: tuple[float, float] | None = None,
+) -> Tensor:
+    """Return -Σ_y target_y · log D'(y|x) of each row; finite for every finite logit.
+
+    With class weights w (two classes only) it is -Σ_y target_y · w_y · log Q(y|x), where Q is D'
+    with class y weighted by w_y. The expectation is smallest where Q is the weighted distribution
+    of the labels, which is where D' is that of the labels: the weights do not shift predictions.
+    """
     offsets = mixture.offsets(logits).log()  # -inf for 0, which logaddexp ignores
     scale = math.log(mixture.a)
-    if logits.ndim == 1:
-        no = torch.logaddexp(logsigmoid(-logits) + scale, offsets[..., 0])
-        yes = torch.logaddexp(logsigmoid(logits) + scale, offsets[..., 1])
+    if logits.ndim != 1:
+        return -(targets * torch.logaddexp(log_softmax(logits, 1) + scale, offsets)).sum(1)
+    no = torch.logaddexp(logsigmoid(-logits) + scale, offsets[..., 0])
+    yes = torch.logaddexp(logsigmoid(logits) + scale, offsets[..., 1])
+    if weights is None:
         return -(targets * yes + (1 - targets) * no)
-    return -(targets * torch.logaddexp(log_softmax(logits, 1) + scale, offsets)).sum(1)
+    no, yes = no + math.log(weights[0]), yes + math.log(weights[1])
+    both = torch.logaddexp(no, yes)
+    return targets * weights[1] * (both - yes) + (1 - targets) * weights[0] * (both - no)

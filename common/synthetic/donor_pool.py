@@ -127,9 +127,9 @@ class DonorPool:
         self._draws = draws
         self._donors = [ClassDonors(np.empty(0, dtype=np.int64), 0) for _ in range(classes)]
 
-    def offers(self, count: int, step: int) -> Offers:
-        """Return the rows to offer for `count` UIDs in this step."""
-        offered = [self._offers_of(label, count, step) for label in range(len(self._donors))]
+    def offers(self, ranks: Rows, step: int) -> Offers:
+        """Return the rows to offer in this step for UIDs, given by their rank in `U`."""
+        offered = [self._offers_of(label, len(ranks), step) for label in range(len(self._donors))]
         rows, positions = zip(*offered, strict=True)
         return Offers(np.stack(rows), np.stack(positions))
 

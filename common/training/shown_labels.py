@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from florist.common.training.class_weights import without_weights
+
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
@@ -34,7 +36,11 @@ def shown_labels(gradients: Tensor, classes: int) -> npt.NDArray[np.int64]:
 
 
 def shown_predictions(
-    gradients: Tensor, labels: npt.NDArray[np.int64], classes: int, batch_size: int
+    gradients: Tensor,
+    labels: npt.NDArray[np.int64],
+    classes: int,
+    batch_size: int,
+    weights: tuple[float, float] | None = None,
 ) -> npt.NDArray[np.float64]:
     """Return the probability of each class that the model predicted for each row: (rows, classes).
 
@@ -47,9 +53,11 @@ def shown_predictions(
         labels: what `shown_labels` returns for them.
         classes: number of classes of the label.
         batch_size: number of rows of the batch.
+        weights: the class weights of the loss, if any.
     """
     outputs = 1 if classes == 2 else classes
-    change = batch_size * gradients[:, -outputs:].detach().cpu().numpy().astype(np.float64)
+    shown = without_weights(gradients[:, -outputs:].detach().cpu().numpy(), weights, batch_size)
+    change = batch_size * shown.astype(np.float64)
     if classes == 2:
         change = np.concatenate((-change, change), axis=1)
     predicted = np.clip(np.eye(classes)[np.maximum(labels, 0)] + change, 0, 1)

@@ -485,8 +485,8 @@ def test_the_bottom_model_does_not_learn_from_stand_ins(
     found = []
     for row in (0, 1):
 
-        def offers(_self: DonorPool, count: int, _step: int, row: int = row) -> Offers:
-            rows = np.full((2, count), row)
+        def offers(_self: DonorPool, ranks: Rows, _step: int, row: int = row) -> Offers:
+            rows = np.full((2, len(ranks)), row)
             return Offers(rows, np.full_like(rows, -1))
 
         monkeypatch.setattr(DonorPool, "offers", offers)

@@ -167,7 +167,7 @@ def test_rows_of_oblivious_stand_ins() -> None:
     """`tests/unit/synthetic/test_donor_pool.py` checks the rule."""
     pool = DonorPool(2, 100, DRAWS)
     pool.add(np.arange(60, 100), np.where(np.arange(40) % 10 == 9, 0, 1))
-    assert pool.offers(8, step=3).rows.tolist() == OFFERED
+    assert pool.offers(np.arange(8), step=3).rows.tolist() == OFFERED
 
 
 # --- one rule ---

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from florist.common.audit.attack_tools.inferred_labels import inferred_labels
 from florist.common.audit.view import concatenated
@@ -34,6 +31,10 @@ def label_lifts(ranks: Ranks, rows: Rows, labels: Labels) -> Iterator[tuple[Rank
     A label that ignores its row has 0 or less on average, a label that depends on it more. Yields
     nothing for a half if the other half has fewer than two labels, or lacks one of its labels.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes more than a second
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415 - takes more than a second
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415 - takes more than a second
+
     even = ranks % 2 == 0  # ranks are random, and so is this split
     for judged in (even, ~even):
         others = np.flatnonzero(~judged)[:FITTED]  # in schedule order, which is random

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +36,8 @@ def cross_fitted(
         weights: of the rows in the fit; None for equal ones.
         folds: a row is judged by a fit to all other folds.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes more than a second
+
     found = np.full(len(labels), np.nan)
     weights = np.ones(len(labels)) if weights is None else weights
     fold = ranks % folds

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logit
-from sklearn.ensemble import HistGradientBoostingClassifier
 
 from florist.common.audit.attack_registry import AGGREGATE_NOISE, passive_attack
 from florist.common.audit.attack_tools.aggregate_evidence import AggregateEvidence
@@ -44,6 +43,8 @@ def aggregate_boosting(view: PassiveView) -> Floats:
     `aggregate-posterior` and its parts, the label, P(y|x), the first model, how much the row's own
     label contributes to that, and how rare its categories are.
     """
+    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - takes more than a second
+
     if view.features is None or view.aggregate is None or view.aggregate.codes.outputs != 1:
         return np.full(len(view.uids), np.nan)
     random = np.random.RandomState(_SEED)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import logit
-from sklearn.linear_model import LogisticRegression
 
 from florist.common.audit.attack_registry import (
     FEATURE_STRATEGY,
@@ -102,6 +101,8 @@ def _scores(windows: list[Ranks], inputs: Floats, dummies: Flags) -> Iterator[tu
 
     Each half of the UIDs is judged by a logistic regression on the other half.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes more than a second
+
     ranks = np.concatenate(windows)
     is_dummy, half = dummies[ranks], ranks % 2  # ranks are random, and so is this split
     scores = np.full(len(ranks), np.nan)

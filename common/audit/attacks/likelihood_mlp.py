@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
 import numpy as np
-from sklearn.neural_network import MLPClassifier
 
 from florist.common.audit.attack_registry import active_attack
 from florist.common.audit.attack_tools.embedding_axes import main_axes, standardised_window
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
+    from sklearn.neural_network import MLPClassifier
 
     from florist.common.audit.view import ActiveView, Floats, Ranks
 
@@ -71,6 +71,8 @@ def _lift(ranks: Ranks, labels: Labels, inputs: npt.NDArray[np.float32]) -> Floa
 
     NaN where the others have fewer than two labels, or lack one of the labels to judge.
     """
+    from sklearn.neural_network import MLPClassifier  # noqa: PLC0415 - takes more than a second
+
     found = np.full(len(labels), np.nan)
     fold = ranks % _FOLDS  # ranks are random, and so is this split
     for number in range(_FOLDS):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
-from sklearn.linear_model import LogisticRegression
 
 from florist.common.audit.attack_registry import NARROW_CUT, active_attack
 from florist.common.audit.attack_tools.embedding_axes import (
@@ -141,6 +140,8 @@ def _agreement(rows: _Rows, predicted: Floats) -> Floats:
     Other pairs are made by a permutation within each window, so that both distributions are the
     same for either kind of pair.
     """
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes more than a second
+
     random = np.random.default_rng(0)
     others = np.concatenate([random.permutation(window) for window in rows.windows])
     found = np.empty(len(rows.ranks))

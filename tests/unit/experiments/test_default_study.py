@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
+from florist.common.audit.measured_figures import OWN_FEATURES
+from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
 from florist.experiments.default_study import (
     CONTENDERS as ALL_CONTENDERS,
 )
 from florist.experiments.default_study import (
+    REAL_SETS,
     Contender,
     DefaultStudy,
     HyperParameters,
+    Row,
     StudyPlan,
     as_markdown,
     draw,
+    own_features_as_markdown,
+    study_defaults,
 )
 from florist.experiments.methods import METHODS
 from florist.experiments.people import Generated, HeldOut, PeopleSettings
 from florist.experiments.trial import TrialAudit
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from florist.common.core.roles import RoleName
 
 PEOPLE = PeopleSettings(generated=Generated(people=1200), split=HeldOut(test=0.2, validation=0.2))
 AUDIT = TrialAudit(samples=20, attacks=["spectral", "gradient-norm"])
@@ -65,3 +74,41 @@ def test_contenders_copy_hyper_parameters_of_a_tuned_one() -> None:
     assert {contender.like for contender in ALL_CONTENDERS} - {None} <= tuned
     names = [contender.name for contender in ALL_CONTENDERS]
     assert len(set(names)) == len(names)
+
+
+def test_an_unknown_data_set_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"choose one of: clicks$"):
+        study_defaults(None, None, tmp_path, 1, NoProgress(), ["loans"])
+    with pytest.raises(ConfigurationError, match="unknown without --real"):
+        study_defaults(None, None, tmp_path, 1, NoProgress(), ["sba_loans"])
+
+
+def test_the_attacks_by_own_features_are_listed_by_data_set() -> None:
+    setting = HyperParameters("auto", "auto", 1)
+    baseline = Row("partial", 0.5, setting, 0.8, 0.0, 0.01, {}, {}, {})
+    attacks: dict[tuple[RoleName, str], tuple[float, float]] = {("active", "pair"): (0.61, 0.055)}
+    default = Row("default", 0.5, setting, 0.8, 0.0, 0.01, {}, {}, attacks)
+    text = own_features_as_markdown({"loans": [baseline, default], "credit": [baseline]})
+    assert text.splitlines() == [
+        "| | default |",
+        "|---|---|",
+        "| `pair`, loans | 0.610 / 5.5% |",
+        "| `pair`, credit |  |",
+        "| `share-fit`, loans |  |",
+        "| `share-fit`, credit |  |",
+    ]
+
+
+STUDY = Path(__file__).parents[3] / "docs/decisions/study"
+
+
+def test_users_are_shown_the_figures_that_the_study_measured() -> None:
+    """Preflight and reports show the range of `pair` over the data sets of the study."""
+    table = [line.split("|") for line in (STUDY / "own-features.md").read_text().splitlines()]
+    place = [cell.strip() for cell in table[0]].index("default")
+    found = [row[place].split("/") for row in table if "`pair`" in row[1]]
+    assert len(found) == len([name for name in REAL_SETS if (STUDY / f"{name}.md").exists()]) > 2
+    aucs = [round(float(auc), 2) for auc, _ in found]
+    rates = [round(float(rate.strip().rstrip("%")) / 100, 2) for _, rate in found]
+    assert OWN_FEATURES.auc == (min(aucs), max(aucs))
+    assert OWN_FEATURES.rate == (min(rates), max(rates))

@@ -131,7 +131,7 @@ class TestVectors:
             Element(root * y % P, root * x % P, z, -t),
             Element(-root * y % P, -root * x % P, z, -t),
         ]
-        points = np.concatenate([arrays._packed([each]) for each in same])
+        points = np.concatenate([arrays.points_of([each]) for each in same])
         assert len(set(hexes(points))) == 1
         assert len(set(arrays.ordinates(arrays.cleared(points)).tolist())) == 1
         minus = arrays.multiply(points[:1], (ORDER - 1).to_bytes(32, "little"))
@@ -157,6 +157,9 @@ def test_multiplication_of_others(numbers: list[int], factor: int, other: int) -
     elements = elements_of(points)
     expected = [element.times(factor).encode().hex() for element in elements]
     assert hexes(arrays.multiply(points, factor.to_bytes(32, "little"))) == expected
+    pairs = zip(elements, reversed(numbers), strict=True)
+    expected = [element.times(number).encode().hex() for element, number in pairs]
+    assert hexes(arrays.multiply_each(points, scalar_rows(numbers[::-1]))) == expected
     base = arrays.base_of(arrays.multiply_base(arrays.generator(), scalar_rows([other])))
     expected = [times_generator(other * number % ORDER).encode().hex() for number in numbers]
     assert hexes(arrays.multiply_base(base, scalar_rows(numbers))) == expected

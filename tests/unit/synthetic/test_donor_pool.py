@@ -112,9 +112,9 @@ def test_the_pool_equals_the_slow_one(classes: int, data: st.DataObject, seed: i
     next_row = 0
     for number, step in enumerate(data.draw(steps(classes))):
         count = len(step.opened)
-        offers = pool.offers(count, number)
+        offers = pool.offers(np.arange(count), number)
         check_offers(offers, uses, count)
-        again = pool.offers(count, number)  # drawing changes nothing
+        again = pool.offers(np.arange(count), number)  # drawing changes nothing
         assert np.array_equal(again.rows, offers.rows)
         assert np.array_equal(again.positions, offers.positions)
         copy = DonorPool(classes, ROWS, draws)
@@ -163,7 +163,7 @@ def test_a_donor_is_opened_again_only_after_all_others(
 def test_offers_that_are_not_opened_count_as_unused() -> None:
     pool = DonorPool(2, ROWS, DRAWS)
     pool.add(np.arange(20), np.repeat([0, 1], 10))
-    offers = pool.offers(10, 0)
+    offers = pool.offers(np.arange(10), 0)
     pool.opened(offers, np.array([0] * 4 + [1] * 5 + [-1]))
     state = pool.state()
     assert set(state["rows-0"][:6].tolist()) == set(offers.rows[0, 4:].tolist())
@@ -176,25 +176,25 @@ def test_any_row_is_offered_until_a_class_has_enough_donors(
     monkeypatch.setattr(donor_pool, "FEWEST", FEWEST)
     pool = DonorPool(2, ROWS, DRAWS)
     pool.add(np.arange(2 * FEWEST - 1), np.arange(2 * FEWEST - 1) % 2)
-    offers = pool.offers(2 * FEWEST - 1, 5)
+    offers = pool.offers(np.arange(2 * FEWEST - 1), 5)
     assert set(offers.rows[0].tolist()) == set(range(0, 2 * FEWEST - 1, 2))
     assert (offers.positions[1] == NOT_FROM_POOL).all()
     assert len(set(offers.rows[1].tolist())) > FEWEST
     pool.add(np.array([2 * FEWEST - 1]), np.array([1]))
-    assert (pool.offers(2 * FEWEST, 6).positions >= 0).all()
+    assert (pool.offers(np.arange(2 * FEWEST), 6).positions >= 0).all()
     # With more UIDs than donors of all classes, the peer would see most donors twice.
-    assert (pool.offers(2 * FEWEST + 1, 6).positions == NOT_FROM_POOL).all()
+    assert (pool.offers(np.arange(2 * FEWEST + 1), 6).positions == NOT_FROM_POOL).all()
 
 
 def test_draws_are_uniform_and_differ_by_step_and_class() -> None:
     pool = DonorPool(2, ROWS, DRAWS)
-    first = pool.offers(2000, 0).rows
+    first = pool.offers(np.arange(2000), 0).rows
     assert np.bincount(first[0] // 100, minlength=10) == pytest.approx([200] * 10, abs=75)
     assert (first[0] == first[1]).mean() < 0.01
-    assert (first[0] == pool.offers(2000, 1).rows[0]).mean() < 0.01
+    assert (first[0] == pool.offers(np.arange(2000), 1).rows[0]).mean() < 0.01
     pool.add(np.arange(1000), np.zeros(1000, dtype=np.int64))
     for count in (100, 900):  # both ways of sampling
-        chosen = [pool.offers(count, step).rows[0] for step in range(200)]
+        chosen = [pool.offers(np.arange(count), step).rows[0] for step in range(200)]
         times = np.bincount(np.concatenate(chosen), minlength=1000)
         expected, share = 200 * count / 1000, count / 1000
         deviation = (200 * share * (1 - share)) ** 0.5
