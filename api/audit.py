@@ -23,14 +23,14 @@ def load_audit(runs: RunDirectory) -> AuditRecord:
     Raises:
         ConfigurationError: there is no self-audit, or it cannot be read.
     """
-    path = AuditFolder(runs.audit).record
-    if not path.exists():
+    folder = AuditFolder(runs.audit)
+    if not folder.files.exists(folder.record.name):
         problem = "holds no self-audit" if runs.path.is_dir() else "is not a folder"
         raise ConfigurationError(
             f"{runs.path} {problem}; give the run_directory of a run whose training has started "
             "with audit.enabled set to true"
         )
-    return AuditRecord.load(path)
+    return AuditRecord.load(folder)
 
 
 def repeat_audit(runs: RunDirectory, record: AuditRecord) -> Figures:
@@ -46,7 +46,7 @@ def repeat_audit(runs: RunDirectory, record: AuditRecord) -> Figures:
     from florist.common.audit.kept_view import load_view  # noqa: PLC0415
 
     alignment = runs.load_alignment("train")
-    sightings = load_view(AuditFolder(runs.audit).view, alignment.summary.union_sha256)
+    sightings = load_view(AuditFolder(runs.audit), alignment.summary.union_sha256)
     own = np.zeros(alignment.summary.union_size, dtype=np.bool_)
     own[alignment.rank_of_row] = True
     comparisons = Comparisons.of_one_audit(record.role)

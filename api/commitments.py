@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.data.table_ids import IdReader, normalised_ids
-from florist.common.privacy.commitment import load_commitment, load_roots
+from florist.common.privacy.commitment import KEY_FILE, ROOTS_FILE, load_commitment, load_roots
 from florist.common.privacy.commitment_proof import open_drawn, open_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from florist.common.privacy.commitment import StoredCommitment
     from florist.common.privacy.commitment_proof import CommitmentProof
     from florist.common.session.alignment_result import TableName
     from florist.common.session.run_directory import RunDirectory
@@ -38,7 +39,7 @@ def prove_ids(
     wanted = list(column)
     if not all(wanted):
         raise ConfigurationError("--id: an ID is empty")
-    stored = load_commitment(runs.alignment_folder(table))
+    stored = _load_commitment(runs, table)
     return open_ids(stored, lambda: _people(config, runs, table), wanted)
 
 
@@ -50,7 +51,7 @@ def prove_drawn(
     Raises:
         ConfigurationError: the table or the files of the run cannot be read or do not match.
     """
-    stored = load_commitment(runs.alignment_folder(table))
+    stored = _load_commitment(runs, table)
     return open_drawn(stored, lambda: _people(config, runs, table), challenge, number)
 
 
@@ -60,8 +61,16 @@ def root_at_peer(runs: RunDirectory, table: TableName) -> bytes:
     Raises:
         ConfigurationError: the run has no commitment.
     """
-    _, peer_root = load_roots(runs.alignment_folder(table))
+    folder = runs.alignment_folder(table)
+    runs.require_intact(folder / ROOTS_FILE)
+    _, peer_root = load_roots(folder)
     return peer_root
+
+
+def _load_commitment(runs: RunDirectory, table: TableName) -> StoredCommitment:
+    folder = runs.alignment_folder(table)
+    runs.require_intact(folder / ROOTS_FILE, folder / KEY_FILE)
+    return load_commitment(folder)
 
 
 def read_ids(path: Path) -> list[str]:

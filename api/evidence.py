@@ -79,13 +79,14 @@ def write_evidence(runs: RunDirectory, folder: Path | None = None) -> WrittenEvi
     return written
 
 
-def verify_evidence(path: Path, authority: Path) -> list[Check]:
-    """Check a file of evidence against the certificate of an authority.
+def verify_evidence(path: Path, *authority_files: Path) -> list[Check]:
+    """Check a file of evidence against the certificates of the parties' authority or authorities.
 
     Raises:
         ConfigurationError: a file cannot be read.
     """
-    stages, authorities = load_evidence(path), load_certificates(authority)
+    stages = load_evidence(path)
+    authorities = [each for file in authority_files for each in load_certificates(file)]
     if not stages:
         raise ConfigurationError(f"{path} contains the evidence of no stage")
     checks = [check for stage in stages for check in verify_stage(stage, authorities)]

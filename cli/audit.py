@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
-from rich.table import Table
+from rich.table import Column, Table
 
 from florist.common.audit.findings import AuditRecord, Figures, verdict
 from florist.common.core.errors import ConfigurationError
@@ -22,6 +22,7 @@ from florist.common.reports.audit_report import (
 from florist.common.reports.plots import save_png
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -50,10 +51,13 @@ def describe_audit(record: AuditRecord, newest: list[Figures], out: Console) -> 
     whole = [figures for figures in newest if figures.over == "epochs"]
     audits = [*(figures for figures in record.audits if figures.over != "epochs"), *whole]
     title = f"What the peer can infer from what we send, after step {step:,}"
-    table = Table(*HEADS, title=title, box=SIMPLE)
+    heads = [head for head in HEADS if head not in ("stratum", "window")]
+    table = _table(title, heads, whole=1)
     for row in table_rows(audits, record.settings):
-        table.add_row(*row)
-    windows = Table(*WINDOW_HEADS, title="The strongest attack in each part of the run", box=SIMPLE)
+        attack, over_all, in_stratum, stratum, in_window, window, *rest = row
+        # Where it is goes below the figure: eight columns do not fit a terminal of 80 characters.
+        table.add_row(attack, over_all, f"{in_stratum}\n{stratum}", f"{in_window}\n{window}", *rest)
+    windows = _table("The strongest attack in each part of the run", WINDOW_HEADS, whole=2)
     for row in window_rows(newest, record.settings):
         windows.add_row(*row)
     if newest:
@@ -73,6 +77,14 @@ def describe_audit(record: AuditRecord, newest: list[Figures], out: Console) -> 
         f"Limits under `audit`: {shown}. They apply to the lower end of each interval, in each "
         "part of the run. Chance is AUC 0.5 and TPR 1%."
     )
+
+
+def _table(title: str, heads: Sequence[str], *, whole: int) -> Table:
+    """Return an empty table whose first columns, `whole` of them, do not wrap as the others do."""
+    columns = [
+        Column(head, no_wrap=place < whole, overflow="fold") for place, head in enumerate(heads)
+    ]
+    return Table(*columns, title=title, box=SIMPLE, collapse_padding=True, pad_edge=False)
 
 
 def draw_to(path: Path, record: AuditRecord) -> None:

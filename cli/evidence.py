@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
+
+from florist.cli.default_command import default_command
 
 out = Console()
 
 
-class RunOrCommand(TyperGroup):
-    """Lets `florist evidence RUN` write the evidence: what is not a command is a run directory."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own types
-        if args and args[0] not in self.commands:
-            args = ["write", *args]
-        return super().resolve_command(ctx, args)
-
-
 app = typer.Typer(
-    cls=RunOrCommand,
+    cls=default_command("write"),
     no_args_is_help=True,
     help="Write the evidence of a run (florist evidence RUN), or verify it.",
 )
@@ -50,13 +42,17 @@ def write(
 def verify(
     file: Annotated[Path, typer.Argument(help="evidence.json, or the file of one stage.")],
     authority: Annotated[
-        Path, typer.Option(help="PEM file with the certificate of the parties' authority.")
+        list[Path],
+        typer.Option(
+            help="PEM file with the certificate of the parties' authority; repeat it if each "
+            "party has its own."
+        ),
     ],
 ) -> None:
     """Check both signatures and both certificates offline: exit code 0 if all is right, else 1."""
     from florist.api.evidence import verify_evidence  # noqa: PLC0415 - keeps --help fast
 
-    checks = verify_evidence(file, authority)
+    checks = verify_evidence(file, *authority)
     for check in checks:
         mark = "[red]✗[/]" if check.problem else "[green]✓[/]"
         detail = f": {check.problem}" if check.problem else ""
@@ -67,7 +63,8 @@ def verify(
         out.print(f"{failed} of {len(checks)} checks failed: do not rely on this evidence.")
         raise typer.Exit(1)
     out.print(
-        "Both parties signed every record with the keys of certificates that this authority "
-        "issued and that were valid then. What the records say is what the parties stated: their "
-        "software compared the messages sent with those received, but nobody else watched."
+        "Both parties signed every record with the keys of certificates that an authority "
+        "given here issued and that were valid then. What the records say is what the parties "
+        "stated: their software compared the messages sent with those received, but nobody else "
+        "watched."
     )

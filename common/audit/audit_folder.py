@@ -6,7 +6,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from florist.common.storage.private_files import make_private_folder
+from florist.common.session.retention import if_damaged
+from florist.common.storage.manifest import ListedFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +29,10 @@ class AuditFolder:
         """What the peer saw, where `audit.keep_view` keeps it."""
         return self.path / "view.safetensors"
 
-    def create(self) -> None:
-        """Create the folder unless it exists; only its owner can access it."""
-        make_private_folder(self.path)
+    @property
+    def files(self) -> ListedFolder:
+        """The folder, to read and write its files."""
+        return ListedFolder(self.path, if_damaged(f"audit/{self.record.name}"))
 
     def clear(self) -> None:
         """Delete the audit of an earlier run."""

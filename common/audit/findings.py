@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from florist.common.audit.statistics import IntervalEstimate
 from florist.common.audit.training_windows import WindowName
 from florist.common.core.errors import ConfigurationError
+from florist.common.session.retention import if_damaged
 from florist.common.settings.audit import AuditSettings
-from florist.common.storage.private_files import private_opener
+from florist.common.storage.manifest import DamagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from florist.common.audit.attack_runner import PeerAttacks
+    from florist.common.audit.audit_folder import AuditFolder
     from florist.common.audit.statistics import AttackResult
     from florist.common.audit.strata import StratumResult
     from florist.common.core.roles import RoleName
@@ -201,8 +202,12 @@ class AuditRecord:
 
     # The file holds a header line and then one line per audit.
 
-    def save(self, path: Path) -> None:
-        """Write the header and all audits so far, replacing the file."""
+    def save(self, folder: AuditFolder) -> None:
+        """Write the header and all audits so far, replacing the file.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
         header = {
             "format": FORMAT,
             "role": self.role,
@@ -210,40 +215,31 @@ class AuditRecord:
             "settings": self.settings.model_dump(mode="json"),
         }
         lines = [header, *map(asdict, self.audits)]
-        with open(path, "w", encoding="utf-8", opener=private_opener) as file:
-            file.writelines(map(_line, lines))
-
-    @staticmethod
-    def append(figures: Figures, path: Path) -> None:
-        """Append one audit to the file."""
-        with open(path, "a", encoding="utf-8", opener=private_opener) as file:
-            file.write(_line(asdict(figures)))
+        folder.files.write(folder.record.name, "".join(map(_line, lines)).encode())
 
     @classmethod
-    def load(cls, path: Path) -> AuditRecord:
+    def load(cls, folder: AuditFolder) -> AuditRecord:
         """Read a record, even while it is being written.
 
         Raises:
             ConfigurationError: the file cannot be read, is damaged, or has another format.
         """
+        path = folder.record
+        content = folder.files.read(path.name)
         try:
-            header, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            header, *rest = content.decode().splitlines(keepends=True)
             facts = json.loads(header)
             if facts["format"] not in _READABLE:
                 raise ConfigurationError(
                     f"{path} has format {facts['format']}, but this release reads {FORMAT}; read "
                     "it with the release that wrote it"
                 )
-            # The last line may be half-written.
+            # Earlier releases appended lines; the last one may be half-written.
             audits = [_figures(json.loads(line)) for line in rest if line.endswith("\n")]
             settings = AuditSettings.model_validate(facts["settings"])
             return cls(facts["role"], settings, facts["followed"], audits)
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise ConfigurationError(
-                f"{path} is damaged; train again with --force, or delete it"
-            ) from None
+            raise DamagedFile(f"{path} is damaged; {if_damaged(f'audit/{path.name}')}") from None
 
 
 def worst_window(

@@ -14,11 +14,13 @@ from safetensors.numpy import save
 
 from florist.common.audit.recorder import Sighting
 from florist.common.core.errors import ConfigurationError
-from florist.common.storage.private_files import private_opener
+from florist.common.session.retention import if_damaged
+from florist.common.storage.manifest import damages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from florist.common.audit.audit_folder import AuditFolder
 
 #: Increased when the file format changes such that an older reader would misread it.
 FORMAT = "2"
@@ -26,8 +28,12 @@ FORMAT = "2"
 _READABLE = ("1", FORMAT)
 
 
-def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> None:
-    """Write all sightings, replacing the file atomically."""
+def save_view(folder: AuditFolder, sightings: Sequence[Sighting], union_sha256: str) -> None:
+    """Write all sightings, replacing the file atomically.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
     lengths = [len(seen.ranks) for seen in sightings]
     content = save(
         {
@@ -42,19 +48,19 @@ def save_view(path: Path, sightings: Sequence[Sighting], union_sha256: str) -> N
         },
         metadata={"format": FORMAT, "union_sha256": union_sha256},
     )
-    fresh = path.with_name(f".{path.name}")
-    fresh.unlink(missing_ok=True)
-    with open(fresh, "xb", opener=private_opener) as file:
-        file.write(content)
-    fresh.replace(path)
+    folder.files.write(folder.view.name, content)
 
 
-def load_view(path: Path, union_sha256: str) -> list[Sighting]:
+def load_view(folder: AuditFolder, union_sha256: str) -> list[Sighting]:
     """Read the sightings that `save_view` wrote.
 
     Raises:
-        ConfigurationError: the file is missing, belongs to another union, or cannot be read.
+        ConfigurationError: the file is missing, damaged, belongs to another union, or cannot be
+            read.
     """
+    path = folder.view
+    for damage in damages(folder.path, [path.name]):
+        raise damage.error(if_damaged(f"audit/{path.name}"))
     try:
         with safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}

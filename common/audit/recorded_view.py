@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.audit.view import ActiveStep, ActiveView, PassiveStep, PassiveView
+from florist.common.training.class_weights import without_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,13 +26,14 @@ def passive_view(
     codec: RowCodec,
     uids: Ranks,
     logit_columns: int = 0,
+    weights: tuple[float, float] | None = None,
 ) -> PassiveView:
     """Return what the passive party saw in all complete steps.
 
     `uids` are those that it has. The last `logit_columns` columns of embeddings are added to the
-    logits.
+    logits. `weights` are the class weights of the loss, which it undoes.
     """
-    steps = list(_steps(seen, schedule, codec, logit_columns))
+    steps = list(_steps(seen, schedule, codec, logit_columns, weights))
     return PassiveView(schedule.union_size, uids, steps)
 
 
@@ -52,7 +54,11 @@ def as_active(view: PassiveView, uids: Ranks, labels: npt.NDArray[np.integer]) -
 
 
 def _steps(
-    seen: Iterable[SeenRows], schedule: Schedule, codec: RowCodec, logit_columns: int
+    seen: Iterable[SeenRows],
+    schedule: Schedule,
+    codec: RowCodec,
+    logit_columns: int,
+    weights: tuple[float, float] | None,
 ) -> Iterator[PassiveStep]:
     """Yield all complete steps, in order."""
     parts: list[tuple[Rows, Rows]] = []
@@ -64,4 +70,5 @@ def _steps(
         ranks = schedule.batch(epoch, step)
         if part.start + len(parts[-1][0]) == len(ranks):
             embeddings, gradients = (np.concatenate(kind) for kind in zip(*parts, strict=True))
+            gradients = without_weights(gradients, weights, len(ranks))
             yield PassiveStep(epoch, ranks, gradients, embeddings, logit_columns)

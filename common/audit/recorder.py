@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.audit.training_windows import EARLY_STEPS, early_rows
+from florist.common.training.class_weights import without_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,13 +103,18 @@ class Recorder:
         window: Window,
         first_step: int = 0,
         logit_columns: int = 0,
+        weights: tuple[float, float] | None = None,
     ) -> None:
-        """Follow the UIDs with the first `followed` ranks, and their copies."""
+        """Follow the UIDs with the first `followed` ranks, and their copies.
+
+        `weights` are the class weights of the loss. The peer knows them, so they are undone.
+        """
         self._schedule = schedule
         self._codec = codec
         self._followed = followed
         self._window = window
         self._logit_columns = logit_columns
+        self._weights = weights
         self._lock = Lock()
         self._kept: list[Sighting] = []
         self._early: list[Sighting] = []
@@ -174,7 +180,8 @@ class Recorder:
         chosen = np.concatenate([part.chosen for part in self._parts])
         followed = np.concatenate([part.followed for part in self._parts])
         embeddings = self._decoded([part.embeddings for part in self._parts])
-        gradients = self._decoded([part.gradients for part in self._parts])
+        received = self._decoded([part.gradients for part in self._parts])
+        gradients = without_weights(received, self._weights, len(self._ranks))
         epoch = self._step // self._schedule.steps_per_epoch
         sighting = Sighting(
             self._step,

@@ -8,7 +8,7 @@ directory, and in its report. The audit does not use the run's own randomness.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,6 +102,7 @@ class SelfAudit:
             Window(settings.every, settings.rows, agreement.known_batch_size),
             run.first_step,
             agreement.wide_outputs,
+            agreement.loss_weights,
         )
         self._comparisons = Comparisons.of_run(run.role, run.schedule, settings.every)
         self._threads = ThreadpoolController()
@@ -111,14 +112,12 @@ class SelfAudit:
     def _open(self, folder: AuditFolder) -> None:
         """Continue the record of a resumed run, or start a new one."""
         before: list[Figures] = []
-        with suppress(ConfigurationError):
-            before = AuditRecord.load(folder.record).audits
-        if self._run.resumed and before:
+        if self._run.resumed and folder.files.exists(folder.record.name):
+            before = AuditRecord.load(folder).audits
+        if before:
             self._stop_on_excess(before[-1])
         self.record.audits.extend(a for a in before if a.step <= self._run.first_step)
-        with _writing(folder.path):
-            folder.create()
-            self.record.save(folder.record)
+        self.record.save(folder)
 
     def see(self, seen: SeenRows) -> None:
         """Record what the peer sees."""
@@ -139,8 +138,7 @@ class SelfAudit:
         if done % self._run.schedule.steps_per_epoch == 0:
             sightings = self._recorder.followed()
             if sightings and self._settings.keep_view and self._folder is not None:
-                with _writing(self._folder.view):
-                    save_view(self._folder.view, sightings, self._run.union_sha256.hex())
+                save_view(self._folder, sightings, self._run.union_sha256.hex())
             self._audit(done, "epochs", sightings)
             self._audit(done, "later-batches", self._recorder.followed(EARLY_STEPS))
 
@@ -161,8 +159,7 @@ class SelfAudit:
         figures = Figures.of(done, over, attacks)
         self.record.audits.append(figures)
         if self._folder is not None:
-            with _writing(self._folder.record):
-                self.record.append(figures, self._folder.record)
+            self.record.save(self._folder)
         self._log(figures)
         self._stop_on_excess(figures)
 

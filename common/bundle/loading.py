@@ -9,7 +9,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 
 from florist.common.bundle.bundle import ActiveBundle, PassiveBundle
-from florist.common.bundle.manifest import MANIFEST, PREPROCESSING, WEIGHTS, damaged, read_manifest
+from florist.common.bundle.manifest import (
+    BUNDLE_FILES,
+    MANIFEST,
+    PREPROCESSING,
+    WEIGHTS,
+    damaged,
+    read_manifest,
+)
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.synthetic.calibration import Calibration, Mixture
 from florist.common.training.model_factory import make_half_model
@@ -48,7 +55,9 @@ def load_bundle(
             this release cannot read.
     """
     folder = runs.training
+    runs.require_intact(folder / MANIFEST)  # its digests cover the other files of the bundle
     found = read_manifest(folder, role)
+    runs.warn_of_damage(folder, *BUNDLE_FILES)
     manifest = found.manifest
     run = bytes.fromhex(manifest.run)
     preprocessing = Preprocessing.load(folder / PREPROCESSING)

@@ -36,6 +36,8 @@ WEIGHTS = "model.safetensors"
 PREPROCESSING = "preprocessing"
 #: The files whose digests are in the manifest; the second contains the vocabularies' digest.
 _VERIFIED_FILES = (WEIGHTS, f"{PREPROCESSING}/preprocessing.json")
+#: All files of a bundle, which are verified when it is read.
+BUNDLE_FILES = (MANIFEST, *_VERIFIED_FILES, f"{PREPROCESSING}/vocabularies.parquet")
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -65,7 +65,16 @@ class EvaluationJournal(AnswerJournal):
     #: The number of the model that is being evaluated.
     model = 0
 
-    def open(self, union: bytes, model: bytes, key: bytes, limit: int, *, must_exist: bool) -> None:
+    def open(
+        self,
+        union: bytes,
+        model: bytes,
+        key: bytes,
+        limit: int,
+        *,
+        must_exist: bool,
+        confirmed: int = 0,
+    ) -> None:
         """Open the journal of this union, or begin it, and look up the model.
 
         Args:
@@ -74,10 +83,11 @@ class EvaluationJournal(AnswerJournal):
             key: a secret of this party, 32 bytes, for the digests.
             limit: the maximum number of models.
             must_exist: an evaluation on this union was started before.
+            confirmed: the number of records that are known to have been on disk.
 
         Raises:
-            JournalLost: the file is missing although it must exist, is damaged, or is of another
-                union.
+            JournalLost: the file is missing although it must exist, is damaged, has lost records,
+                or is of another union.
             TooManyModels: the model is a new one and exceeds the limit.
         """
         if self._log is None:
@@ -89,6 +99,8 @@ class EvaluationJournal(AnswerJournal):
             records[0].event != Event.STARTED or records[0].digest != owner_digest(union)
         ):
             raise self._lost("belongs to another union")
+        if len(records) < confirmed:
+            raise self._lost(f"has {len(records)} records, but had {confirmed}")
         digest = hashlib.sha256(model).digest()
         models = {record.digest: record.step for record in records if record.event == Event.MODEL}
         if digest not in models and len(models) >= limit:

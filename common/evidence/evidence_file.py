@@ -20,8 +20,10 @@ from florist.common.core.roles import RoleName  # noqa: TC001 - read by pydantic
 from florist.common.core.text import printable
 from florist.common.evidence.record import canonical
 from florist.common.evidence.signing import LOCAL_PREFIX
+from florist.common.session.retention import if_damaged
 from florist.common.storage.durable import sync
-from florist.common.storage.private_files import make_private_folder, private_opener
+from florist.common.storage.manifest import ListedFolder
+from florist.common.storage.private_files import private_opener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,11 +154,13 @@ def save_evidence(folder: Path, stage: StageName, evidence: StageEvidence) -> Pa
     Raises:
         ConfigurationError: it cannot be written.
     """
-    try:
-        make_private_folder(folder)
-    except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be written: {error.strerror}") from None
-    return write_private(folder / f"{stage}.json", _readable(asdict(evidence)))
+    name = f"{stage}.json"
+    _files(folder).write(name, _readable(asdict(evidence)))
+    return folder / name
+
+
+def _files(folder: Path) -> ListedFolder:
+    return ListedFolder(folder, if_damaged("evidence/*"))
 
 
 def save_run_evidence(path: Path, stages: list[StageEvidence]) -> None:
@@ -169,11 +173,12 @@ def save_run_evidence(path: Path, stages: list[StageEvidence]) -> None:
 
 
 def load_stage_evidence(path: Path) -> StageEvidence:
-    """Read the file of one stage.
+    """Read the file of one stage from a run directory.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: it is damaged or cannot be read.
     """
+    _files(path.parent).read(path.name)
     (evidence,) = _load(path, several=False)
     return evidence
 

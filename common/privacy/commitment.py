@@ -50,8 +50,8 @@ BATCH = 1 << 14
 _DOMAIN = "florist/commitment/1"
 _TREE = "RFC 9162, SHA-256, 16-byte salts"
 
-_FILE = "commitment.json"
-_KEY_FILE = "commitment.key"
+ROOTS_FILE = "commitment.json"
+KEY_FILE = "commitment.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def save_commitment(folder: Path, stored: StoredCommitment) -> None:
         peer_root=stored.peer_root.hex(),
     )
     text = json.dumps(_CONTENT.dump_python(content), indent=2) + "\n"
-    for name, data in ((_FILE, text.encode()), (_KEY_FILE, own.people_key.secret)):
+    for name, data in ((ROOTS_FILE, text.encode()), (KEY_FILE, own.people_key.secret)):
         with open(folder / name, "wb", opener=private_opener) as file:
             file.write(data)
             file.flush()
@@ -211,7 +211,7 @@ def save_commitment(folder: Path, stored: StoredCommitment) -> None:
 
 def has_commitment(folder: Path) -> bool:
     """Whether the folder of an alignment has a commitment."""
-    return (folder / _FILE).exists()
+    return (folder / ROOTS_FILE).exists()
 
 
 def load_roots(folder: Path) -> tuple[bytes, bytes]:
@@ -231,7 +231,7 @@ def load_commitment(folder: Path) -> StoredCommitment:
         ConfigurationError: there is none, the key was deleted, or this release cannot read it.
     """
     content = _load(folder)
-    path = folder / _KEY_FILE
+    path = folder / KEY_FILE
     try:
         secret = path.read_bytes()
     except OSError as error:
@@ -247,12 +247,14 @@ def load_commitment(folder: Path) -> StoredCommitment:
         people_key=SubsetKey("people", secret),
     )
     if own.root.hex() != content.root:
-        raise ConfigurationError(f"{folder / _FILE} is damaged: its roots do not match; restore it")
+        raise ConfigurationError(
+            f"{folder / ROOTS_FILE} is damaged: its roots do not match; restore it"
+        )
     return StoredCommitment(own, bytes.fromhex(content.peer_root))
 
 
 def _load(folder: Path) -> _Content:
-    path = folder / _FILE
+    path = folder / ROOTS_FILE
     try:
         content = _CONTENT.validate_json(path.read_bytes(), strict=True)
         roots = (content.root, content.people_root, content.dummies_root, content.pools_root)

@@ -7,6 +7,9 @@ other, however often the peer asks. See docs/decisions/0004-resuming-a-union.md.
 from __future__ import annotations
 
 import hashlib
+import logging
+import struct
+import zlib
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,11 +18,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
 from florist.common.privacy.commitment import SetCommitment, StoredCommitment, SubsetKey
 from florist.common.psu.stored_sets import SetFacts, StoredSet
+from florist.common.storage.files import FolderStorage
+from florist.common.transport.messages import Step
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from florist.common.storage.elements import Elements
     from florist.common.storage.files import Storage
-    from florist.common.transport.messages import Step, UnionAnnouncement
+    from florist.common.transport.messages import UnionAnnouncement
+
+log = logging.getLogger("florist.align")
 
 #: How often a union may start over after the peer has received something from us. Each time the
 #: peer learns sizes, and could have changed its set to learn more from them.
@@ -29,6 +38,9 @@ MAX_STARTS = 16
 IDS = "ids"
 
 _FILE = "journal.json"
+
+#: The digest of a chunk that the peer sent, and a checksum of the record.
+_CHUNK = struct.Struct("<32sI")
 
 Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
 
@@ -49,7 +61,7 @@ class _JournalFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal[3] = 3
+    format: Literal[4] = 4
     #: Identifies the two parties and tables, as we see them.
     identity: Hex
     token: Hex
@@ -66,6 +78,8 @@ class _JournalFile(BaseModel):
     #: By step: the sets that finished exchanges stored, and the sets that the peer sent.
     finished: dict[int, _StoredFacts] = {}
     received: dict[int, _StoredFacts] = {}
+    #: The steps of which chunks were received, each recorded in a file of its own.
+    chunked: tuple[int, ...] = ()
 
 
 class Journal:
@@ -78,6 +92,11 @@ class Journal:
         self._identity = identity.hex()
         self._lock = Lock()
         self._record = self._load()
+
+    @property
+    def record(self) -> _JournalFile | None:
+        """What the file contains; None if it is missing or damaged."""
+        return self._record
 
     # -- state -------------------------------------------------------------------------------------
 
@@ -121,12 +140,21 @@ class Journal:
         """Drop exchanges whose sets are damaged; return False if the union cannot be resumed."""
         record = self._now
         if self.ids is not None and not self.ids.is_intact:
+            log.warning("%s is damaged or lost, so that the union starts over", IDS)
+            return False
+        if not all(map(self.has_intact_chunks, Step)):
+            log.warning("a record of received elements is damaged, so that the union starts over")
             return False
         lost = [
             step
             for step, facts in record.finished.items()
             if facts.sha256 and not self._stored(set_name(step), facts).is_intact
         ]
+        if lost:
+            log.warning(
+                "the results of %d finished exchanges are damaged or lost; they are repeated",
+                len(lost),
+            )
         with self._lock:
             kept = {step: facts for step, facts in record.finished.items() if step not in lost}
             self._record = record.model_copy(update={"finished": kept})
@@ -215,16 +243,35 @@ class Journal:
         Raises:
             ProtocolViolation: the peer sent something else in an earlier attempt.
         """
-        digest = hashlib.sha256(chunk.data).digest()
-        name = f"{set_name(step)}.received"
-        size, position = self.storage.size(name) or 0, number * len(digest)
+        digest, name = hashlib.sha256(chunk.data).digest(), _chunks_name(step)
+        size, position = self.storage.size(name) or 0, number * _CHUNK.size
         if position < size:
             with self.storage.reading(name) as file:
                 file.seek(position)
                 if file.read(len(digest)) != digest:
                     raise _other_set(step)
         else:
-            self.storage.append(name, digest)
+            with self._lock:
+                if step not in self._now.chunked:
+                    chunked = (*self._now.chunked, int(step))
+                    self._save(self._now.model_copy(update={"chunked": chunked}))
+            self.storage.append(name, _CHUNK.pack(digest, self._checksum(number, digest)))
+
+    def has_intact_chunks(self, step: Step) -> bool:
+        """Whether the records of `check_chunk` are as they were written, for this union."""
+        name = _chunks_name(step)
+        if not self.storage.size(name):
+            return step not in self._now.chunked
+        with self.storage.reading(name) as file:
+            content = file.read()
+        return len(content) % _CHUNK.size == 0 and all(
+            checksum == self._checksum(number, digest)
+            for number, (digest, checksum) in enumerate(_CHUNK.iter_unpack(content))
+        )
+
+    def _checksum(self, number: int, digest: bytes) -> int:
+        """The checksum of a record, which belongs to this union and place."""
+        return zlib.crc32(self.token + number.to_bytes(8) + digest)
 
     def finish(self, step: Step, facts: SetFacts, width: int | None = None) -> None:
         """Record that the exchange starting with `step` is finished, and its set, if any, stored.
@@ -251,20 +298,53 @@ class Journal:
             return None
         with self.storage.reading(_FILE) as file:
             text = file.read()
+        content, _, digest = text.rpartition(b"\n")
         try:
-            return _JournalFile.model_validate_json(text)
-        except ValidationError:
+            if digest != hashlib.sha256(content).hexdigest().encode():
+                raise ValueError("another digest")  # noqa: TRY301 - as for other damage
+            return _JournalFile.model_validate_json(content)
+        except (ValueError, ValidationError):
+            log.warning("%s is damaged or of another release, so that the union starts over", _FILE)
             return None
 
     def _save(self, record: _JournalFile) -> None:
+        content = record.model_dump_json().encode()
         with self.storage.writing(_FILE) as file:
-            file.write(record.model_dump_json().encode())
+            file.write(content + b"\n" + hashlib.sha256(content).hexdigest().encode())
         self._record = record
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Return the names of the damaged or missing files of a union in progress; reads all of it."""
+    storage = FolderStorage(folder)
+    found = Journal(storage, 1, b"")
+    if (record := found.record) is None:
+        return [_FILE]
+    journal = Journal(storage, 1, bytes.fromhex(record.identity))
+    sets = {set_name(step): facts for step, facts in record.finished.items() if facts.sha256}
+    if record.ids is not None:
+        sets[IDS] = record.ids
+    damaged = [name for name, facts in sets.items() if _sha256(folder / name) != facts.sha256]
+    chunks = (step for step in Step if not journal.has_intact_chunks(step))
+    return sorted([*damaged, *map(_chunks_name, chunks)])
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def set_name(step: Step | int) -> str:
     """Return the name of the set that the exchange starting with `step` stores."""
     return f"step-{int(step)}"
+
+
+def _chunks_name(step: Step) -> str:
+    """Return the name of the record of what the peer sent chunk by chunk."""
+    return f"{set_name(step)}.received"
 
 
 def _plain(facts: _StoredFacts) -> SetFacts:

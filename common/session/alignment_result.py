@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.roles import RoleName  # noqa: TC001 - read by pydantic
-from florist.common.privacy.commitment import save_commitment
+from florist.common.privacy.commitment import ROOTS_FILE, save_commitment
 from florist.common.session.union_sizes import UnionSizes  # noqa: TC001 - read by pydantic
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ TableName = Literal["train", "test", "evaluation"]
 #: Increased when the files change so that an older release would misread them.
 FORMAT = 4
 
-_SUMMARY_FILE = "alignment.json"
+SUMMARY_FILE = "alignment.json"
 _RANKS_FILE = "ranks.parquet"
+#: What is read of an alignment, besides the key of its commitment.
+READ_FILES = (SUMMARY_FILE, _RANKS_FILE, ROOTS_FILE)
 _RANKS_AT_ONCE = 1 << 18
 #: Bytes of the ranks file to read at once.
 _BUFFER = 1 << 20
@@ -124,7 +126,7 @@ class EvaluationUnion:
 
 def has_summary(folder: Path) -> bool:
     """Whether the folder contains an alignment."""
-    return (folder / _SUMMARY_FILE).exists()
+    return (folder / SUMMARY_FILE).exists()
 
 
 def load_summary(folder: Path) -> AlignmentSummary:
@@ -134,7 +136,7 @@ def load_summary(folder: Path) -> AlignmentSummary:
         ConfigurationError: this release cannot read it.
     """
     with _reading(folder):
-        return _summary(json.loads((folder / _SUMMARY_FILE).read_text(encoding="utf-8")), folder)
+        return _summary(json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8")), folder)
 
 
 def load_alignment(folder: Path) -> Alignment:
@@ -169,7 +171,7 @@ def write_alignment(folder: Path, alignment: Alignment) -> None:
     if alignment.commitment is not None:
         save_commitment(folder, alignment.commitment)
     text = json.dumps(asdict(alignment.summary), indent=2, sort_keys=True)
-    (folder / _SUMMARY_FILE).write_text(text + "\n", encoding="utf-8")
+    (folder / SUMMARY_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def _summary(facts: Any, folder: Path) -> AlignmentSummary:  # noqa: ANN401 - JSON

@@ -245,6 +245,24 @@ class AnswerJournal:
         self._append(Record(*block, digest))
         return True
 
+    def problem(self, owner: bytes, confirmed: int) -> str:
+        """Return what is wrong with the file at rest, as the rest of a sentence; "" if nothing.
+
+        Args:
+            owner: the ID of what the journal belongs to.
+            confirmed: the number of records that are known to have been on disk.
+        """
+        assert self._log is not None
+        try:
+            records = self._read()
+        except JournalLost:
+            return "is damaged"
+        if len(records) < confirmed:
+            return f"has {len(records)} records, but had {confirmed}"
+        if records and records[0].digest != owner_digest(owner):
+            return "belongs to another run"
+        return ""
+
     # -- the file ----------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from florist.common.core.errors import ConfigurationError
 from florist.common.session.retention import PURGED, artefact_of
 from florist.common.storage.durable import sync
+from florist.common.storage.manifest import mark_deleted
 from florist.common.storage.private_files import LOCK
 
 if TYPE_CHECKING:
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 
 #: Folders of which a run directory has at least one.
-_FOLDERS = ("alignment", "training", "evaluation", "evaluation-alignment", "checkpoints", "serving")
+_FOLDERS = (
+    "alignment",
+    "training",
+    "evaluation",
+    "evaluation-alignment",
+    "checkpoints",
+    "serving",
+    ".alignment-work",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +57,9 @@ def plan_purge(runs: RunDirectory, *, everything: bool = False) -> PurgePlan:
     Raises:
         ConfigurationError: this is not a run directory.
     """
-    _require_run_directory(runs)
+    require_run_directory(runs)
     files, foreign = [], []
-    for path in _files(runs.path):
+    for path in files_below(runs.path):
         artefact = None
         if stat.S_ISREG(path.lstat().st_mode):
             artefact = artefact_of(str(path.relative_to(runs.path)))
@@ -68,9 +77,11 @@ def purge(plan: PurgePlan) -> None:
         ConfigurationError: a party uses the run directory, or a file cannot be deleted.
     """
     runs = plan.runs
-    _require_run_directory(runs)
+    require_run_directory(runs)
     with runs.locked():
         try:
+            for folder, names in _by_folder(plan).items():
+                mark_deleted(folder, names)
             for path, _ in plan.files:
                 path.unlink(missing_ok=True)
             for folder in sorted(_folders(runs.path), reverse=True):
@@ -87,8 +98,21 @@ def purge(plan: PurgePlan) -> None:
                 runs.path.rmdir()
 
 
-def _require_run_directory(runs: RunDirectory) -> None:
-    """Refuse a folder that no party has used as its run directory."""
+def _by_folder(plan: PurgePlan) -> dict[Path, list[str]]:
+    """The names of the files to delete, by the folder whose manifest lists them."""
+    found: dict[Path, list[str]] = {}
+    for path, _ in plan.files:
+        folder = plan.runs.path / path.relative_to(plan.runs.path).parts[0]
+        found.setdefault(folder, []).append(str(path.relative_to(folder)))
+    return found
+
+
+def require_run_directory(runs: RunDirectory) -> None:
+    """Refuse a folder that no party has used as its run directory.
+
+    Raises:
+        ConfigurationError: it is not one.
+    """
     path = runs.path
     if path.is_symlink() or not path.is_dir():
         raise ConfigurationError(f"{path} is not a folder; give the run_directory of a party")
@@ -96,16 +120,16 @@ def _require_run_directory(runs: RunDirectory) -> None:
     is_run = lock.is_file() and not lock.is_symlink()
     if not is_run or not any((path / name).is_dir() for name in _FOLDERS):
         raise ConfigurationError(
-            f"{path} is not a run directory of FLORIST: nothing is deleted; give the run_directory "
+            f"{path} is not a run directory of FLORIST; nothing was done. Give the run_directory "
             "of a party"
         )
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path) -> Iterator[Path]:
     """All files and links below a folder; links are not followed."""
     for entry in sorted(folder.iterdir()):
         if entry.is_dir() and not entry.is_symlink():
-            yield from _files(entry)
+            yield from files_below(entry)
         else:
             yield entry
 

@@ -21,9 +21,13 @@
         begun              exists once anything was revealed about people in this union
       evaluation/          the estimated metrics of the model
       evidence/            for each stage, what both parties have signed about it
+      status.html          how the last process of this party ended, if it has a status page
       tensorboard/         event files, if `training.tensorboard` is set
       serving/             during serving: `secret`, from which stand-ins are drawn, and the token
                            of the HTTP service
+
+Each of these folders has a `manifest.json` with the sizes and digests of its files, except those
+that grow: journals have a checksum per record. Files are verified when they are read.
 
 All of it is accessible only to its owner: files have mode 0600, folders 0700. Only the `.key`
 files, the checkpoints and the files of `serving` are secret, and nothing reveals which of the
@@ -44,8 +48,16 @@ from typing import TYPE_CHECKING, Any
 from florist.common.core.errors import ConfigurationError
 from florist.common.session import alignment_result
 from florist.common.session.alignment_result import EvaluationUnion
+from florist.common.session.retention import if_damaged
 from florist.common.session.stage_state import RESULT_FOLDERS
 from florist.common.storage.durable import sync, sync_tree
+from florist.common.storage.manifest import (
+    DamagedFile,
+    ListedFolder,
+    damages,
+    has_manifest,
+    write_manifest,
+)
 from florist.common.storage.private_files import LOCK, locked_folder, restrict
 
 if TYPE_CHECKING:
@@ -53,10 +65,14 @@ if TYPE_CHECKING:
 
     from florist.common.session.alignment_result import Alignment, AlignmentSummary, TableName
     from florist.common.session.stage_state import StageName
+    from florist.common.storage.manifest import Damage
 
 log = logging.getLogger("florist.session")
 
 _KEY = "draws.key"
+
+#: The last state of the status page.
+STATUS_PAGE = "status.html"
 
 #: Next to the evaluation union once an evaluation has started.
 _STARTED = "begun"
@@ -139,8 +155,23 @@ class RunDirectory:
             if_not_writable="set another run_directory or fix its permissions",
             if_in_use="another running party; wait for it or set another run_directory",
         ):
+            self._remove_leftovers()
             self.restrict()
             yield
+
+    def _remove_leftovers(self) -> None:
+        """Delete results that a killed process did not finish, and those that it had replaced."""
+        results = {*RESULT_FOLDERS.values(), self.evaluation_alignment.name}
+        work = {self.work(stage).name for stage in RESULT_FOLDERS}
+        unfinished = tuple(f".{name}-" for name in results)
+        replaced = tuple(f".old-{name}-" for name in results)
+        for entry in [entry for entry in self.path.iterdir() if entry.is_dir()]:
+            if entry.name.startswith(replaced):
+                is_left = all((self.path / kept.name).exists() for kept in entry.iterdir())
+            else:
+                is_left = entry.name.startswith(unfinished) and entry.name not in work
+            if is_left:
+                shutil.rmtree(entry, ignore_errors=True)
 
     def restrict(self) -> None:
         """Withdraw other users' access to the entries of the run directory, and report it.
@@ -172,7 +203,7 @@ class RunDirectory:
             return []
         results = {*RESULT_FOLDERS.values(), self.evaluation_alignment.name}
         folders = (self.checkpoints, self.audit, self.evidence, self.tensorboard)
-        names = {*results, *(folder.name for folder in folders), LOCK}
+        names = {*results, *(folder.name for folder in folders), LOCK, STATUS_PAGE}
         temporary = tuple(f"{prefix}{name}-" for name in results for prefix in (".", ".old-"))
         return [
             entry
@@ -190,18 +221,45 @@ class RunDirectory:
     def evaluation_journal(self) -> Path:
         return self.evaluation_alignment / _JOURNAL
 
-    def mark_evaluation_started(self) -> None:
-        """Record, durably, that something is revealed about people in the union."""
-        try:
-            (self.evaluation_alignment / _STARTED).touch(mode=0o600)
-            sync(self.evaluation_alignment)
-        except OSError as error:
-            raise _unwritable(self.evaluation_alignment, error) from None
+    def mark_evaluation_started(self, answers: int) -> None:
+        """Record, durably, that something is revealed about people in the union.
+
+        Args:
+            answers: how many records the journal of the evaluations has on disk.
+        """
+        self._started.write(_STARTED, f"{answers}\n".encode())
 
     @property
     def has_started_evaluation(self) -> bool:
-        """Whether something may have been revealed about the union's people: it must stay."""
-        return (self.evaluation_alignment / _STARTED).exists()
+        """Whether something may have been revealed about the union's people: it must stay.
+
+        A journal alone is no sign of that: a party may be stopped while it creates the file.
+
+        Raises:
+            DamagedFile: the manifest is damaged.
+        """
+        return self._started.exists(_STARTED)
+
+    def journal_records(self) -> int:
+        """The number of records that the journal of the evaluations must have at least.
+
+        Raises:
+            DamagedFile: the number cannot be read.
+        """
+        if not self._started.exists(_STARTED):
+            return 0
+        text = self._started.read(_STARTED)
+        if text and not text.strip().isdigit():
+            raise DamagedFile(
+                f"{self.evaluation_alignment / _STARTED} is damaged; "
+                + if_damaged(f"{self.evaluation_alignment.name}/{_STARTED}")
+            )
+        return int(text or 0)  # earlier releases left it empty
+
+    @property
+    def _started(self) -> ListedFolder:
+        folder = self.evaluation_alignment
+        return ListedFolder(folder, if_damaged(f"{folder.name}/{_STARTED}"))
 
     def load_evaluation_union(self) -> EvaluationUnion | None:
         """The union of an earlier evaluation, if any.
@@ -212,6 +270,7 @@ class RunDirectory:
         if not self.evaluation_alignment.exists():
             return None
         alignment = self.load_alignment("evaluation")
+        self.require_intact(self.evaluation_alignment / _KEY)
         try:
             secret = (self.evaluation_alignment / _KEY).read_bytes()
         except OSError as error:
@@ -224,17 +283,23 @@ class RunDirectory:
         """Read the summary of a finished alignment without its ranks.
 
         Raises:
-            ConfigurationError: there is no finished alignment, or this release cannot read it.
+            ConfigurationError: there is no finished alignment, it is damaged, or this release
+                cannot read it.
         """
-        return alignment_result.load_summary(self.alignment_folder(table))
+        folder = self.alignment_folder(table)
+        self.require_intact(folder / alignment_result.SUMMARY_FILE)
+        return alignment_result.load_summary(folder)
 
     def load_alignment(self, table: TableName = "train") -> Alignment:
         """Check the files of a finished alignment; the ranks are read into memory only when used.
 
         Raises:
-            ConfigurationError: there is no finished alignment, or this release cannot read it.
+            ConfigurationError: there is no finished alignment, it is damaged, or this release
+                cannot read it.
         """
-        return alignment_result.load_alignment(self.alignment_folder(table))
+        folder = self.alignment_folder(table)
+        self.require_intact(*(folder / name for name in alignment_result.READ_FILES))
+        return alignment_result.load_alignment(folder)
 
     def alignment_folder(self, table: TableName) -> Path:
         """The folder of a finished alignment.
@@ -244,6 +309,7 @@ class RunDirectory:
         """
         folder = self.evaluation_alignment if table == "evaluation" else self.alignment / table
         if not alignment_result.has_summary(folder):
+            self.require_intact(folder / alignment_result.SUMMARY_FILE)
             raise ConfigurationError(
                 f"{self.path} contains no finished alignment of the {table} table; run "
                 "`florist-party --stage align` first"
@@ -257,6 +323,7 @@ class RunDirectory:
             ConfigurationError: there is no finished training, or the file is damaged.
         """
         path = self.training / "history.json"
+        self.require_intact(path)
         try:
             history: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except OSError:
@@ -267,6 +334,39 @@ class RunDirectory:
         except (ValueError, RecursionError):
             raise ConfigurationError(f"{path} is damaged; restore it or train again") from None
         return history
+
+    def require_intact(self, *paths: Path) -> None:
+        """Verify files of a result before they are read, by the manifest of their folder.
+
+        Files that it does not list, and folders without a manifest, are accepted: earlier releases
+        wrote none.
+
+        Raises:
+            DamagedFile: a file is missing or not as it was written.
+        """
+        by_folder: dict[Path, list[str]] = {}
+        for path in paths:
+            folder = self.path / path.relative_to(self.path).parts[0]
+            by_folder.setdefault(folder, []).append(str(path.relative_to(folder)))
+        for folder, names in by_folder.items():
+            if folder.is_dir() and not has_manifest(folder):
+                log.warning(
+                    "%s has no manifest, so that its files cannot be verified: it was written by "
+                    "an earlier release, or the manifest was deleted",
+                    folder,
+                )
+            for damage in damages(folder, names):
+                raise damage.error(self.if_damaged(damage))
+
+    def warn_of_damage(self, folder: Path, *used: str) -> None:
+        """Log which files of a result are damaged, apart from those that are used and verified."""
+        for damage in damages(folder):
+            if str(damage.path.relative_to(folder)) not in used:
+                log.warning("%s %s; %s", damage.path, damage.problem, self.if_damaged(damage))
+
+    def if_damaged(self, damage: Damage) -> str:
+        """Return what damage to a file means, and what to do about it."""
+        return if_damaged(str(damage.path.relative_to(self.path)))
 
     @contextmanager
     def finishing(self, stage: StageName) -> Iterator[Path]:
@@ -287,6 +387,7 @@ class RunDirectory:
             raise _unwritable(target, error) from None
         try:
             yield fresh
+            write_manifest(fresh, unlisted=(_PENDING,))
             restrict(fresh)
             sync_tree(fresh)  # so that the files survive a power failure after the rename
             if target.exists():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.session.evaluated_model import is_outdated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,11 +66,14 @@ class StageState:
         self._result = runs.result(name)
         self._pending = runs.pending(name)
         self._ignored = force
+        self._training = runs.result("train")
 
     @property
     def is_finished(self) -> bool:
-        """Whether this party has its result."""
-        return self._result.exists() and not self._ignored
+        """Whether this party has its result, and for an evaluation that of the present model."""
+        if self._ignored or not self._result.exists():
+            return False
+        return self.name != "evaluate" or not is_outdated(self._training, self._result)
 
     @property
     def is_complete(self) -> bool:

@@ -22,6 +22,12 @@ _FOLDER = 0o700
 _OTHERS = 0o077
 
 
+class FolderInUse(ConfigurationError):  # noqa: N818 - it reads as what happened
+    """Another process of this party uses the folder."""
+
+    told_to_peer = "another process uses its run directory or its privacy ledger"
+
+
 def private_opener(path: str, flags: int) -> int:
     """Open a file; if it is created, only its owner can access it. For `open(..., opener=...)`."""
     return os.open(path, flags, _FILE)
@@ -73,13 +79,30 @@ def private_file(path: Path, make: Callable[[], bytes]) -> bytes:
     return content
 
 
+def refuse_shared(path: Path) -> None:
+    """Raise ConfigurationError if other users can read the file."""
+    if path.stat().st_mode & _OTHERS:
+        raise ConfigurationError(f"{path}: other users can read it; run `chmod 600` on it")
+
+
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_mode & _OTHERS:
-            raise ConfigurationError(f"{path}: other users can read it; run `chmod 600` on it")
+        refuse_shared(path)
         return path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether another process has locked a folder at the moment; changes nothing."""
+    try:
+        with (folder / LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock, or it cannot be read
+        return False
+    return False
 
 
 @contextmanager
@@ -95,7 +118,8 @@ def locked_folder(
         if_in_use: the rest of that error: who uses it, and what to do.
 
     Raises:
-        ConfigurationError: it cannot be written, or another process uses it.
+        ConfigurationError: it cannot be written.
+        FolderInUse: another process uses it.
     """
     try:
         make_private_folder(folder)
@@ -108,5 +132,5 @@ def locked_folder(
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigurationError(f"{title} {folder} is in use by {if_in_use}") from None
+            raise FolderInUse(f"{title} {folder} is in use by {if_in_use}") from None
         yield

@@ -20,14 +20,16 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save_file as write_tensors
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.session.retention import if_damaged
 from florist.common.storage.durable import sync
+from florist.common.storage.manifest import DamagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,6 +69,8 @@ class _TensorEntry(TypedDict):
 class _Manifest(_TensorEntry):
     facts_sha256: str
     facts: dict[str, object]
+    #: The digest of all of the above; checkpoints of earlier releases have none.
+    sha256: NotRequired[str]
 
 
 class CheckpointStore:
@@ -95,11 +99,12 @@ class CheckpointStore:
         facts: dict[str, object] = json.loads(json.dumps(checkpoint.facts, allow_nan=False))
         try:
             entry = self._write_tensors(checkpoint)
-            manifest: _Manifest = {**entry, "facts_sha256": _digest(facts), "facts": facts}
+            content = {**entry, "facts_sha256": _digest(facts), "facts": facts}
+            manifest = content | {"sha256": _digest(content)}
             fresh = self._unfinished / "manifest"
             fresh.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
             _place(fresh, self._path(checkpoint.step))
-            self._delete({step for step in self._manifests() if not kept[0] <= step <= kept[-1]})
+            self._delete({step for step in self.all_steps() if not kept[0] <= step <= kept[-1]})
         except (OSError, SafetensorError) as error:
             with suppress(OSError):
                 self._clear()
@@ -118,11 +123,21 @@ class CheckpointStore:
             ConfigurationError: a checkpoint has a format that this release cannot read.
         """
         complete = []
-        for step in self._manifests():
+        for step in self.all_steps():
             with suppress(_Damaged):
                 self._manifest(step)
                 complete.append(step)
         return complete
+
+    def damages(self) -> list[str]:
+        """Return a sentence for each checkpoint that cannot be loaded; reads all of them."""
+        found = []
+        for step in self.all_steps():
+            try:
+                self.load(step)
+            except ConfigurationError as error:
+                found.append(error.reason)
+        return found
 
     def load(self, step: int) -> Checkpoint:
         """Read a checkpoint and verify all of it.
@@ -131,7 +146,7 @@ class CheckpointStore:
             ConfigurationError: it is missing, damaged, or in a format that this release cannot
                 read.
         """
-        if step not in self._manifests():
+        if step not in self.all_steps():
             raise ConfigurationError(f"{self.directory} contains no checkpoint of step {step}")
         manifest = self._manifest(step)
         path = self._tensors(manifest)
@@ -178,7 +193,7 @@ class CheckpointStore:
     def clear(self) -> None:
         """Delete all checkpoints: the run is complete or starts over."""
         if self.directory.is_dir():
-            self._delete(self._manifests())
+            self._delete(self.all_steps())
 
     def _is_loadable(self, step: int) -> bool:
         try:
@@ -196,7 +211,7 @@ class CheckpointStore:
     def _clear(self) -> None:
         """Delete files that belong to no checkpoint; keep those of a damaged manifest's step."""
         named, damaged = set(), set()
-        for step in self._manifests():
+        for step in self.all_steps():
             try:
                 named.add(self._tensors(self._manifest(step)))
             except ConfigurationError:
@@ -207,7 +222,7 @@ class CheckpointStore:
                 path.unlink()
         shutil.rmtree(self._unfinished, ignore_errors=True)
 
-    def _manifests(self) -> list[int]:
+    def all_steps(self) -> list[int]:
         """Return the steps of all manifests, complete or not, ascending."""
         found = (_MANIFEST.fullmatch(path.name) for path in self._files())
         return sorted(int(match[1]) for match in found if match)
@@ -220,6 +235,8 @@ class CheckpointStore:
         path = self._path(step)
         try:
             manifest: _Manifest = json.loads(path.read_bytes())
+            if manifest.pop("sha256", None) not in (None, _digest(manifest)):
+                raise _Damaged(path, "is damaged: its digest does not match")
             if manifest["format"] != FORMAT:
                 raise ConfigurationError(
                     f"{path} has format {manifest['format']}, but this release reads format "
@@ -233,7 +250,7 @@ class CheckpointStore:
                 raise _Damaged(tensors, "is damaged: its length does not match")
         except OSError as error:
             raise _Damaged(path, f"or its tensors cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise _Damaged(path, "is damaged") from None
         return manifest
 
@@ -249,13 +266,11 @@ class CheckpointStore:
         return self.directory / name
 
 
-class _Damaged(ConfigurationError):  # noqa: N818 - named after the event, like the others
+class _Damaged(DamagedFile):
     """A file of a checkpoint is not as it was written."""
 
     def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(
-            f"{path} {problem}; delete it and start again: the run resumes from an earlier one"
-        )
+        super().__init__(f"{path} {problem}; {if_damaged(f'checkpoints/{path.name}')}")
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.storage.manifest import DamagedFile
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.run_facts import RunFacts
 
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
+
+
+log = logging.getLogger("florist.train")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +70,47 @@ class RunCheckpoints:
         try:
             facts = RunFacts.from_json(stored.facts)
         except (ValueError, RecursionError):  # pydantic's errors are ValueErrors
-            raise ConfigurationError(
+            raise DamagedFile(
                 f"{self.directory}: the checkpoint of step {step} is damaged, or was written by "
                 "another release; restore it, or start over with --force"
             ) from None
         return RunCheckpoint(step, stored.tensors, facts)
+
+    def damages(self) -> list[str]:
+        """Return a sentence for each checkpoint that cannot be loaded; reads all of them."""
+        return [*self._regular.damages(), *self._interrupted.damages()]
+
+    def newest(self) -> RunCheckpoint | None:
+        """Return the newest checkpoint that can be loaded; None if there is none."""
+        for step in reversed(self._all_steps()):
+            with suppress(ConfigurationError):
+                return self.load(step)
+        return None
+
+    def loadable_steps(self) -> list[int]:
+        """Return the steps of the checkpoints that can be loaded, ascending; reads all of them.
+
+        Others are logged: the run resumes from an older one.
+
+        Raises:
+            DamagedFile: there are checkpoints, and none can be loaded.
+        """
+        found, newest_error = [], None
+        for step in reversed(self._all_steps()):
+            try:
+                self.load(step)
+            except ConfigurationError as error:
+                newest_error = newest_error or error
+                log.warning("the checkpoint of step %d is not used: %s", step, error.reason)
+            else:
+                found.append(step)
+        if newest_error is not None and not found:
+            raise newest_error
+        return sorted(found)
+
+    def _all_steps(self) -> list[int]:
+        """Return the steps of all checkpoints, complete or not."""
+        return sorted({*self._regular.all_steps(), *self._interrupted.all_steps()})
 
     def clear(self) -> None:
         """Delete all checkpoints: the run is complete or starts over."""

@@ -7,6 +7,7 @@ started, through pipes that nobody else can access. It is named below; nothing e
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,8 @@ CLASSES = {"ProcessPoolExecutor", "Unpickler", "UnsafeLoader", "FullLoader", "CL
 
 #: Parallel trials in processes of the same user.
 POOL = "experiments/grid.py"
+#: Asks where the files of these modules are, and uses nothing of them.
+LOCKING = "common/core/interrupts.py"
 
 
 class _WithoutTypeImports(ast.NodeTransformer):
@@ -72,6 +75,9 @@ def test_no_source_file_uses_unsafe_readers() -> None:
         assert not [each for each in found.pop(path) if "exec" in each or "eval" in each]
     pool = found.pop(POOL)
     assert {each.split()[-1] for each in pool} == {"multiprocessing", "ProcessPoolExecutor"}
+    assert {each.split()[-1] for each in found.pop(LOCKING)} == {"multiprocessing"}
+    uses = re.findall(r"(?<!import )multiprocessing\.\S*", (ROOT / LOCKING).read_text())
+    assert set(uses) == {"multiprocessing.process,", "multiprocessing.queues,"}, "in a list only"
     assert {path: what for path, what in found.items() if what} == {}
 
 

@@ -30,6 +30,8 @@ SHOWN = {
     ("AuthorityFiles", "key"),  # a path
     ("PartyFiles", "key"),
     ("Credentials", "key"),
+    ("RequestFiles", "key"),
+    ("CertificateRequest", "public_key"),
     ("Excess", "key"),  # of a configuration
     ("AggregateTerms", "public_keys"),
     ("NonceReveal", "nonce"),  # public by then

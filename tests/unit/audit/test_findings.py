@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from florist.common.audit.attack_runner import PeerAttacks
+from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.findings import (
     FEWEST,
     FEWEST_FOR_RATES,
@@ -26,6 +27,7 @@ from florist.common.audit.statistics import IntervalEstimate, evaluate
 from florist.common.audit.strata import StratumResult
 from florist.common.core.errors import ConfigurationError, StoppedByPolicy
 from florist.common.settings.audit import AuditSettings
+from florist.common.storage.manifest import MANIFEST, DamagedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,14 +165,16 @@ def record() -> AuditRecord:
 
 
 def test_a_record_survives_a_round_trip(tmp_path: Path) -> None:
-    path, whole = tmp_path / "audit.jsonl", record()
-    AuditRecord("active", whole.settings, 480, whole.audits[:1]).save(path)
-    for figures in whole.audits[1:]:
-        AuditRecord.append(figures, path)
-    assert AuditRecord.load(path) == whole
-    with path.open("a") as file:
+    folder, whole = AuditFolder(tmp_path), record()
+    for count in range(len(whole.audits) + 1):
+        AuditRecord("active", whole.settings, 480, whole.audits[:count]).save(folder)
+    assert AuditRecord.load(folder) == whole
+    with folder.record.open("a") as file:
         file.write('{"step": 80, "ov')
-    assert AuditRecord.load(path) == whole
+    with pytest.raises(DamagedFile, match="SHA-256"):
+        AuditRecord.load(folder)
+    (tmp_path / MANIFEST).unlink()  # earlier releases had none, and appended lines
+    assert AuditRecord.load(folder) == whole
 
 
 def test_a_record_has_the_newest_figures_and_the_worst_verdict() -> None:
@@ -215,7 +219,8 @@ def test_a_record_of_an_earlier_release_can_be_read(tmp_path: Path, number: int)
     path = tmp_path / "audit.jsonl"
     whole = record()
     old = AuditRecord("active", whole.settings, 480, whole.audits[:3])
-    old.save(path)
+    old.save(AuditFolder(tmp_path))
+    (tmp_path / MANIFEST).unlink()
     header, *rest = map(json.loads, path.read_text().splitlines())
     for audit in rest:
         del audit["skipped"]
@@ -223,7 +228,7 @@ def test_a_record_of_an_earlier_release_can_be_read(tmp_path: Path, number: int)
             del each["worst"]
     lines = [header | {"format": number}, *rest]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert AuditRecord.load(path) == old
+    assert AuditRecord.load(AuditFolder(tmp_path)) == old
 
 
 @pytest.mark.parametrize(
@@ -233,16 +238,17 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=r"audit\.jsonl is damaged"):
-        AuditRecord.load(path)
+        AuditRecord.load(AuditFolder(tmp_path))
 
 
 def test_a_record_of_a_later_release_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    record().save(path)
+    record().save(AuditFolder(tmp_path))
+    (tmp_path / MANIFEST).unlink()
     facts = json.loads(path.read_text().splitlines()[0]) | {"format": 99}
     path.write_text(json.dumps(facts) + "\n")
     with pytest.raises(ConfigurationError, match="format 99"):
-        AuditRecord.load(path)
+        AuditRecord.load(AuditFolder(tmp_path))
 
 
 def test_the_peer_receives_no_figures() -> None:

@@ -106,6 +106,19 @@ def test_the_directory_is_locked_for_one_process(tmp_path: Path) -> None:
         pass
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    """Unfinished results and replaced ones go; work to resume from stays, and the only result."""
+    runs = RunDirectory(tmp_path / "run")
+    left = (".alignment-abcdefgh", ".evaluation-alignment-abcdefgh", ".old-training-abcdefgh")
+    kept = (".alignment-work", ".old-evaluation-abcdefgh", "training", "notes")
+    for name in (*left, *kept):
+        (runs.path / name).mkdir(parents=True)
+    (runs.path / ".old-training-abcdefgh" / "training").mkdir()
+    (runs.path / ".old-evaluation-abcdefgh" / "evaluation").mkdir()
+    with runs.locked():
+        assert {entry.name for entry in runs.path.iterdir() if entry.is_dir()} == set(kept)
+
+
 def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
@@ -215,3 +228,13 @@ def test_permissions_that_cannot_be_changed_are_reported(
     with RunDirectory(tmp_path).locked():
         pass
     assert "cannot be changed: Operation not permitted; run `chmod -R go=` on it" in caplog.text
+
+
+def test_an_evaluation_has_started_once_it_is_marked(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path)
+    runs.evaluation_alignment.mkdir(mode=0o700)
+    runs.evaluation_journal.touch()  # by a party that was killed before its first record
+    before = runs.has_started_evaluation
+    runs.mark_evaluation_started(2)
+    assert (before, runs.has_started_evaluation) == (False, True)
+    assert runs.journal_records() == 2

@@ -215,7 +215,7 @@ def test_a_flipped_bit_in_the_tensors_is_refused(store: CheckpointStore) -> None
     store.save(checkpoint(1))
     path = tensor_file(store, 1)
     flip(path)
-    with pytest.raises(ConfigurationError, match=f"{path.name} is damaged.*delete it"):
+    with pytest.raises(ConfigurationError, match=f"{path.name} is damaged.*older checkpoint"):
         store.load(1)
 
 
@@ -244,9 +244,7 @@ def test_a_damaged_checkpoint_is_neither_listed_nor_loaded(
     store.save(checkpoint(2))
     damage(which(store, 1))
     assert store.steps() == [2]
-    with pytest.raises(
-        ConfigurationError, match=r"step-000000001.*the run resumes from an earlier"
-    ):
+    with pytest.raises(ConfigurationError, match=r"step-000000001.*the run resumes from an older"):
         store.load(1)
 
 
@@ -273,7 +271,9 @@ def test_pruning_keeps_tensors_whose_manifest_is_damaged(store: CheckpointStore)
 def test_a_newer_format_is_reported_and_nothing_is_deleted(store: CheckpointStore) -> None:
     store.save(checkpoint(1))
     path = manifest_file(store, 1)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": FORMAT + 1}))
+    values = json.loads(path.read_text()) | {"format": FORMAT + 1}
+    del values["sha256"]  # the other format may not have it
+    path.write_text(json.dumps(values))
     before = names(store)
     for action in (store.steps, lambda: store.load(1), lambda: store.save(checkpoint(2))):
         with pytest.raises(ConfigurationError, match=rf"{path.name} has format {FORMAT + 1}"):
