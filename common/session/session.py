@@ -18,6 +18,7 @@ from florist.common.core.errors import (
     ChannelEnded,
     ConfigurationError,
     FloristError,
+    PeerCannotStart,
     PeerFailed,
     PeerLost,
     ProtocolViolation,
@@ -36,6 +37,7 @@ from florist.common.transport.messages import (
     Heartbeat,
     Hello,
 )
+from florist.common.transport.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,6 +49,9 @@ log = logging.getLogger("florist.session")
 
 #: The stage of a party that only checks the connection and the agreement.
 PREFLIGHT = "preflight"
+
+#: Seconds without progress after which the log says so, and again after each as many.
+REPORT_STALL = 60.0
 
 #: The maximum length of a reason from the peer, in characters.
 REASON_LIMIT = 2000
@@ -94,13 +99,14 @@ class Session:
         self._control: Channel = link.channel(CONTROL, timeout=timeouts.silence)
         self._work = _Counter()
         self._peer_done = Event()
-        #: Set once nothing more is read from `control`: after a goodbye or a failure.
-        self._stopped_listening = Event()
+        #: Set once it is known how the session ends at the peer: by a goodbye or a failure.
+        self._peer_ended = Event()
         self._closed = Event()
         self._farewell_lock = Lock()
         self._farewell_sent = False
         self._last_state = (-1, -1)
         self._last_progress = clock.now()
+        self._stalls = RateLimitedLog(lambda text: log.info("%s", text), REPORT_STALL, clock)
 
     # -- the interface for protocol code -----------------------------------------------------------
 
@@ -173,8 +179,10 @@ class Session:
         match message:
             case Hello() as theirs:
                 _compare(self._hello, theirs)
-            case Abort() as abort:
-                raise _peer_failed(abort)
+            case Abort() as abort:  # in place of a Hello: see `start_notice`
+                raise PeerCannotStart(
+                    f"the peer cannot start: {_shown(abort.reason) or 'no reason given'}"
+                )
             case _:
                 raise ProtocolViolation("the peer's first message is not a Hello")
 
@@ -186,16 +194,22 @@ class Session:
                 return  # the link has failed; all callers of the session get the error
 
     def _listen(self) -> None:
-        """Read the peer's heartbeats until it finishes or fails."""
+        """Read the peer's heartbeats until the link ends, also while only this party still works.
+
+        A peer that has said goodbye can vanish like any other, and then nothing can be sent to it.
+        """
         try:
             while self._handle(self._next_message()):
                 pass
+        except ChannelEnded as error:
+            if not self._peer_done.is_set():
+                self.fail(error)
         except ProtocolViolation as error:
             self.fail(error)
         except FloristError as error:
             self._link.fail(error)  # the peer is gone or silent
         finally:
-            self._stopped_listening.set()
+            self._peer_ended.set()
 
     def _next_message(self) -> Control:
         """The next message on `control`; bulk data on other channels may delay a heartbeat."""
@@ -208,13 +222,15 @@ class Session:
                     raise
 
     def _handle(self, message: Control) -> bool:
-        """Handle a message of the peer; False after its last one."""
+        """Handle a message of the peer; False if nothing more may follow."""
         match message:
             case Heartbeat(work):
                 self._check_stall(work)
                 return True
             case Goodbye():
                 self._peer_done.set()
+                self._peer_ended.set()
+                return True  # its heartbeats go on until both have said goodbye
             case Abort() as abort:
                 self._link.fail(_peer_failed(abort))
             case _:
@@ -227,10 +243,18 @@ class Session:
         state = (self._work.value, peer_work)
         if state != self._last_state:
             self._last_state, self._last_progress = state, now
-        elif now - self._last_progress > self._timeouts.stall:
+            return
+        idle, stall = now - self._last_progress, self._timeouts.stall
+        if idle > stall:
             raise PeerLost(
                 "the peer is alive, but neither party made progress for "
-                f"{self._timeouts.stall:g} s (timeouts.stall)"
+                f"{stall:g} s (timeouts.stall)"
+            )
+        if idle > REPORT_STALL:
+            self._stalls.tell(
+                f"neither party has made progress for {idle:.0f} s; the session ends after "
+                f"{stall:g} s (timeouts.stall)",
+                "stall",
             )
 
     def _send_farewell(self, farewell: Goodbye | Abort) -> None:
@@ -245,7 +269,7 @@ class Session:
 
     def _wait_for_goodbye(self) -> None:
         """Wait for the peer, which may still be saving its result; heartbeats show it is alive."""
-        self._stopped_listening.wait()
+        self._peer_ended.wait()
         if not self._peer_done.is_set():
             raise self._link.failure or PeerLost("the peer closed the connection")
 

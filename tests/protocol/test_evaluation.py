@@ -19,11 +19,8 @@ from florist.common.data.features import Features
 from florist.common.data.preprocessing import Preprocessing
 from florist.common.evaluation import metrics
 from florist.common.evaluation.evaluation_data import EVALUATION, EvaluationData
-from florist.common.evaluation.reserved_rows import (
-    evaluation_stand_ins,
-    most_stand_ins,
-    random_rows,
-)
+from florist.common.evaluation.reserved_rows import evaluation_stand_ins, random_rows
+from florist.common.evaluation.stand_in_count import most_stand_ins
 from florist.common.session.union_sizes import UnionSizes
 from florist.common.settings.agreement import Agreement, EvaluationAgreement
 from florist.common.settings.data import PreprocessingSettings
@@ -225,7 +222,8 @@ def run(
     def end(evaluate: Callable[..., Any], side: int, wrap: Callable[[Link], Link]) -> Any:  # noqa: ANN401
         link = wrap(links[side])
         try:
-            return evaluate(halves[side], parts[side], link.channel(EVALUATION), NoProgress())
+            channel = link.channel(EVALUATION)
+            return evaluate(halves[side], parts[side], channel, NoProgress()).found
         except FloristError as error:
             link.fail(as_florist_error(error))
             return error

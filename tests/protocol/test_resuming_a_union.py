@@ -570,6 +570,9 @@ def _forget(journal: object, step: Step) -> None:
     journal._save(record.model_copy(update={"finished": kept, "received": {}}))  # type: ignore[attr-defined]
 
 
+#: Bytes that the journal keeps of each chunk: its digest, and a checksum of the record.
+CHUNK_RECORD = 32 + 4
+
 #: An exchange that is answered chunk by chunk, and the size of its set.
 ANSWERED_AT_ONCE: list[tuple[RoleName | None, Step, int]] = [
     (None, Step.ACTIVE_HASHING, len(ACTIVE)),
@@ -588,9 +591,9 @@ def test_a_second_chunk_may_follow_the_first_but_not_change_it(
     by = sender(step, merging)
     interrupt(both, lost_at(SetChunk, step, 2 * ROWS), by)
     storage, name = both.side(other(by)).storage, f"{set_name(step)}.received"
-    assert (storage.size(name) or 0) <= 2 * 32
+    assert (storage.size(name) or 0) <= 2 * CHUNK_RECORD
     finish(both)
-    assert storage.size(name) == -(-size // ROWS) * 32
+    assert storage.size(name) == -(-size // ROWS) * CHUNK_RECORD
 
 
 @by_every_protocol

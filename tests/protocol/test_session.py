@@ -296,6 +296,19 @@ def test_a_silent_peer_is_lost() -> None:
     session.close()
 
 
+def test_a_peer_that_vanishes_after_its_goodbye_is_lost() -> None:
+    """This party may still work, and its own goodbye must not wait for ever."""
+    clock = ManualClock()
+    left, right = linked_pair(clock=clock)
+    control = right.channel(CONTROL)
+    control.send(hello("passive"))
+    control.send(Goodbye())
+    session = Session(left, hello("active"), TIMEOUTS, clock).__enter__()
+    clock.run(2 * TIMEOUTS.silence, lambda waiting: waiting == 2, lambda: bool(session.failure))
+    wait_until(lambda: isinstance(session.failure, PeerLost), PATIENCE)
+    session.__exit__(None, None, None)  # both are done: the result counts
+
+
 @pytest.mark.parametrize(
     ("message", "kind"),
     [

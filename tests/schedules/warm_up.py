@@ -1,0 +1,86 @@
+"""Loads everything once and runs the undisturbed schedules, before many others are run."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import pkgutil
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tests.schedules.patching import install, patch_florist, replace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.schedules.scenario import Scenarios
+
+#: Packages that schedules do not use; some need extras.
+_NOT_USED = ("florist.common.cluster.ray", "florist.experiments", "florist.cli")
+
+
+def warm_up(folder: Path) -> Scenarios:
+    """Prepare all scenarios in a folder. The calling process runs nothing but schedules."""
+    install()
+    for name in ("florist.common", "florist.active_party", "florist.passive_party"):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith(_NOT_USED):
+                with suppress(ModuleNotFoundError):  # of an extra that is not installed
+                    importlib.import_module(module.name)
+    _simplify()
+    patch_florist()
+    scenarios = _undisturbed(folder)
+    gc.collect()
+    gc.freeze()  # collections between schedules look only at what a schedule has left
+    return scenarios
+
+
+def _simplify() -> None:
+    """Leave out what is slow and has nothing to do with faults."""
+    import torch  # noqa: PLC0415 - after `install`
+
+    from florist.common.groups import ristretto255  # noqa: PLC0415
+    from florist.common.stages import evaluate, train  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    for stage in (train, evaluate):
+        replace(stage, "render", lambda _: "")
+    # The secrets of training are the same in each schedule, and so are the products.
+    element = ristretto255.Element
+    for name in ("times", "encode", "decode", "from_uniform"):
+        replace(element, name, functools.cache(getattr(element, name)))
+    original = ristretto255.times_generator
+    remembered = functools.cache(original)
+    for module in list(sys.modules.values()):
+        if getattr(module, "times_generator", None) is original:
+            replace(module, "times_generator", remembered)
+
+
+def _undisturbed(folder: Path) -> Scenarios:
+    from tests.schedules.faults import Plan  # noqa: PLC0415 - after `install`
+    from tests.schedules.invariants import weights  # noqa: PLC0415
+    from tests.schedules.scenario import ROLES, Scenarios, read_files  # noqa: PLC0415
+    from tests.schedules.world import Schedule  # noqa: PLC0415
+
+    scenarios = Scenarios.create(folder / "files")
+    root = folder / "undisturbed"
+    for role in ROLES:
+        scenarios.weights[role] = ""
+    for name in scenarios.stages("all"):
+        outcome = Schedule(0, name, scenarios, Plan.none(), root).run()
+        if name == "train":
+            for role in ROLES:
+                run_directory = scenarios.config(role, root).run_directory
+                scenarios.weights[role] = weights(run_directory)
+        elif outcome.problem:
+            raise AssertionError("\n".join((outcome.problem, *outcome.log)))
+        scenarios.points[name] = outcome.points
+        files = {role: read_files(root / role) for role in ROLES}
+        index = scenarios.stages("all").index(name) + 1
+        for following in scenarios.stages("all")[index : index + 1]:
+            scenarios.before[following] = files
+    scenarios.points["all"] = sum(scenarios.points.values())
+    return scenarios
