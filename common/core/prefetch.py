@@ -5,8 +5,10 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Semaphore, Thread
+from threading import Semaphore, Thread, current_thread
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from florist.common.core.exit_order import end_before_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,9 +32,12 @@ class Prefetched(Generic[T]):
     def __init__(self, items: Iterable[S], begin: Callable[[S], Future[T]], limit: int) -> None:
         # The thread holds no reference to this object, so that it can be garbage-collected.
         self._shared: _Shared[T] = _Shared(Semaphore(limit))
-        Thread(
+        thread = Thread(
             target=_read_items, args=(items, begin, self._shared), name="prefetch", daemon=True
-        ).start()
+        )
+        self._shared.threads.append(thread)
+        end_before_exit(self._shared)
+        thread.start()
 
     def __iter__(self) -> Self:
         return self
@@ -41,6 +46,7 @@ class Prefetched(Generic[T]):
         future = None if self._shared.closed else self._shared.results.get()
         if future is None:
             self.close()
+            self._join()
             raise StopIteration
         try:
             result = future.result()
@@ -50,10 +56,15 @@ class Prefetched(Generic[T]):
         self._shared.free_slots.release()
         return result
 
+    def _join(self) -> None:
+        """Wait for the thread, which has read all items, so that it has released them."""
+        for thread in self._shared.threads:
+            if thread is not current_thread():  # it may be the one that deletes this object
+                thread.join()
+
     def close(self) -> None:
         """Start nothing more, and cancel work that has not started."""
-        self._shared.closed = True
-        self._shared.free_slots.release()
+        self._shared.tell_to_end()
         while not self._shared.results.empty():
             if (future := self._shared.results.get()) is not None:
                 future.cancel()
@@ -67,7 +78,7 @@ def prefetched(items: Iterable[T], limit: int) -> Prefetched[T]:
     return Prefetched(items, _done, limit)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Shared(Generic[T]):
     """The state that an iterator shares with its thread."""
 
@@ -75,6 +86,12 @@ class _Shared(Generic[T]):
     #: In order; None after the last one.
     results: SimpleQueue[Future[T] | None] = field(default_factory=SimpleQueue)
     closed: bool = False
+    #: The thread.
+    threads: list[Thread] = field(default_factory=list)
+
+    def tell_to_end(self) -> None:
+        self.closed = True
+        self.free_slots.release()
 
 
 def _read_items(items: Iterable[S], begin: Callable[[S], Future[T]], shared: _Shared[T]) -> None:

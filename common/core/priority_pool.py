@@ -11,13 +11,15 @@ from queue import PriorityQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from florist.common.core.exit_order import end_before_exit
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 
-# A lower number runs first; _STOP ends a thread after all tasks.
-_HIGH, _NORMAL, _LOW, _STOP = range(4)
+# A lower number runs first; _STOP ends a thread after all tasks, _STOP_NOW before them.
+_STOP_NOW, _HIGH, _NORMAL, _LOW, _STOP = range(-1, 4)
 
 _priority: ContextVar[int] = ContextVar("priority", default=_NORMAL)
 
@@ -73,7 +75,7 @@ class PriorityPool:
 
     def __init__(self, threads: int, name: str) -> None:
         """Create the pool; its threads start with the first task."""
-        self._threads = [
+        self.threads = [
             Thread(target=self._run_tasks, name=f"{name}_{number}", daemon=True)
             for number in range(threads)
         ]
@@ -98,7 +100,8 @@ class PriorityPool:
                 raise RuntimeError("the pool is closed")
             if not self._started:
                 self._started = True
-                for thread in self._threads:
+                end_before_exit(self)
+                for thread in self.threads:
                     thread.start()
             level = current_priority() if priority is None else priority
             self._waiting.put(_Task(level, next(self._numbers), future, work))
@@ -110,11 +113,16 @@ class PriorityPool:
             if self._closed:
                 return
             self._closed = True
-            for _ in self._threads:
+            for _ in self.threads:
                 self._waiting.put(_Task(_STOP, next(self._numbers)))
         if self._started:
-            for thread in self._threads:
+            for thread in self.threads:
                 thread.join()
+
+    def tell_to_end(self) -> None:
+        """End each thread after its current task: the process exits, and nobody waits for more."""
+        for _ in self.threads:
+            self._waiting.put(_Task(_STOP_NOW, next(self._numbers)))
 
     def _run_tasks(self) -> None:
         while (task := self._waiting.get()).work is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from florist.common.training.schedule import Schedule
 
@@ -37,18 +37,24 @@ class Feed(Generic[T]):
         self._schedule = schedule
         self._prepare = prepare
 
-    def from_step(self, first: int) -> Iterator[tuple[Position, T]]:
-        """Yield all steps, starting at `first`."""
-        with ThreadPoolExecutor(1, thread_name_prefix="feed") as executor:
-            positions = [self._position(step) for step in range(first, self._schedule.steps)]
-            if not positions:
-                return
+    def from_step(self, first: int) -> Generator[tuple[Position, T]]:
+        """Yield all steps, starting at `first`. Close the generator to end the thread.
+
+        Closing does not wait: the thread may be waiting for the peer until the link fails.
+        """
+        positions = [self._position(step) for step in range(first, self._schedule.steps)]
+        if not positions:
+            return
+        executor = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        try:
             prepared = executor.submit(self._make, positions[0])
             for position, next_position in zip(positions, [*positions[1:], None], strict=True):
                 batch = prepared.result()
                 if next_position is not None:
                     prepared = executor.submit(self._make, next_position)
                 yield position, batch
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def _position(self, step: int) -> Position:
         epoch, step_in_epoch = divmod(step, self._schedule.steps_per_epoch)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from florist.common.core.exit_order import end_before_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +31,20 @@ class DaemonPool(ThreadPoolExecutor):
         #: None stops a thread.
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._guard = Lock()
+        self._alive: WeakSet[Thread] = WeakSet()
+        end_before_exit(self)
+
+    @property
+    def threads(self) -> list[Thread]:
+        """The threads that have not ended."""
+        return list(self._alive)
+
+    def tell_to_end(self) -> None:
+        """End each thread after its current call: the process exits, and nobody waits for more."""
+        with suppress(Empty):
+            while True:
+                self._tasks.get_nowait()
+        self.shutdown()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -39,13 +57,13 @@ class DaemonPool(ThreadPoolExecutor):
 
         with self._guard:
             if self._ended:
-                Thread(target=run, name="florist-call", daemon=True).start()
+                self._start(run)
                 return future
             if self._idle:
                 self._idle -= 1
             elif self._started < self._limit:
                 self._started += 1
-                Thread(target=self._work, name="florist-call", daemon=True).start()
+                self._start(self._work)
             self._tasks.put(run)
         return future
 
@@ -55,6 +73,11 @@ class DaemonPool(ThreadPoolExecutor):
             started, self._started, self._ended = self._started, 0, True
             for _ in range(started):
                 self._tasks.put(None)
+
+    def _start(self, target: Callable[[], None]) -> None:
+        thread = Thread(target=target, name="florist-call", daemon=True)
+        self._alive.add(thread)
+        thread.start()
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

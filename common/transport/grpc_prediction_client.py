@@ -10,7 +10,7 @@ import re
 import time
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2
@@ -24,6 +24,7 @@ from florist.common.core.errors import (
     TransportError,
 )
 from florist.common.transport import codec
+from florist.common.transport.channel import Traffic
 from florist.common.transport.grpc_dialer import keep_trying, pinned_channel
 from florist.common.transport.grpc_prediction_server import MODEL, RETRY_AFTER
 from florist.common.transport.grpc_streams import REQUIRED_TLS, TLS, shown
@@ -42,9 +43,14 @@ log = logging.getLogger("florist.serving")
 
 #: Model names are sent in metadata, which allows no other characters.
 _MODEL_NAME = re.compile(r"[0-9A-Za-z-]{1,64}")
+#: Seconds to wait for a request that is being computed when a stream ends.
+_READING = 5.0
 #: Seconds between two checks, after failed calls, whether the peer has a new certificate; also the
 #: maximum duration of one check.
 _RENEWAL = 2.0
+
+
+R = TypeVar("R", PredictionReply, ServingTerms)
 
 
 class PeerBusy(TransportError):  # noqa: N818 - it reads as what happened
@@ -78,6 +84,8 @@ class PredictionConnection:
         self._credentials = credentials
         self._peer_name = peer_name
         self._answer = answer
+        #: Bytes of messages, both ways.
+        self.traffic = Traffic()
         self._renewing = Lock()
         self._next_renewal = 0.0
         self._metadata: tuple[tuple[str, str], ...] = ()
@@ -148,11 +156,11 @@ class PredictionConnection:
     def open(self, offer: ServingOffer, timeout: float) -> ServingTerms:
         """Send this party's offer and return the peer's terms. Call it once, before all others."""
         with self._errors():
-            data, call = self._open.with_call(codec.encode_serving(offer), timeout=timeout)
+            data, call = self._open.with_call(self._sent(offer), timeout=timeout)
             tls = dict(call.initial_metadata()).get(TLS)
         if self._credentials is not None and tls != REQUIRED_TLS:
             raise TransportError(f"the connection uses {shown(str(tls))}; TLS 1.3 is required")
-        terms = codec.decode_serving(ServingTerms, data)
+        terms = self._received(ServingTerms, data)
         if not _MODEL_NAME.fullmatch(terms.model) or not terms.max_rows:
             raise ProtocolViolation(
                 "the peer's terms contain no valid model name, or allow no rows"
@@ -172,10 +180,10 @@ class PredictionConnection:
 
     def predict(self, request: PredictionRequest) -> PredictionReply:
         """Send one request and return the reply."""
-        data = codec.encode_serving(request)
+        data = self._sent(request)
         with self._errors():
             answer = self._predict(data, timeout=self._answer, metadata=self._metadata)
-        return codec.decode_serving(PredictionReply, answer)
+        return self._received(PredictionReply, answer)
 
     def stream(self, requests: Iterable[PredictionRequest]) -> Iterator[PredictionReply]:
         """The replies, in order. Another thread reads `requests`, ahead of the replies.
@@ -185,7 +193,7 @@ class PredictionConnection:
         Raises:
             ProtocolViolation: the peer sent more or fewer replies than requests.
         """
-        source = _Source(requests)
+        source = _Source(requests, self._sent)
         answered = 0
         call = self._stream(source, metadata=self._metadata)
         try:
@@ -194,13 +202,14 @@ class PredictionConnection:
                     answered += 1
                     if answered > source.sent:
                         raise ProtocolViolation("the peer sent more replies than requests")
-                    yield codec.decode_serving(PredictionReply, answer)
+                    yield self._received(PredictionReply, answer)
         except FloristError:
             if source.error is not None:
                 raise source.error from None
             raise
         finally:
             call.cancel()
+            source.close()
         if source.error is not None:
             raise source.error
         if answered < source.sent:
@@ -219,6 +228,15 @@ class PredictionConnection:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _sent(self, message: PredictionRequest | ServingOffer) -> bytes:
+        data = codec.encode_serving(message)
+        self.traffic.count_sent(len(data), type(message).__name__)
+        return data
+
+    def _received(self, kind: type[R], data: bytes) -> R:
+        self.traffic.count_received(len(data), kind.__name__)
+        return codec.decode_serving(kind, data)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -275,25 +293,42 @@ class PredictionConnection:
 class _Source:
     """Encodes requests for gRPC's thread and remembers an error of the iterable."""
 
-    def __init__(self, requests: Iterable[PredictionRequest]) -> None:
+    def __init__(
+        self, requests: Iterable[PredictionRequest], encode: Callable[[PredictionRequest], bytes]
+    ) -> None:
         self._requests = iter(requests)
+        self._encode = encode
         #: The number of requests sent so far.
         self.sent = 0
         self.error: Exception | None = None
+        #: Held while a request is being read and computed.
+        self._reading = Lock()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
-        try:
-            data = codec.encode_serving(next(self._requests))
-        except StopIteration:
-            raise
-        except Exception as error:  # noqa: BLE001 - `stream` raises it
-            self.error = error
-            raise StopIteration from None
+        with self._reading:
+            try:
+                data = self._encode(next(self._requests))
+            except StopIteration:
+                self._requests = iter(())  # released here, before the last reply is awaited
+                raise
+            except Exception as error:  # noqa: BLE001 - `stream` raises it
+                self.error = error
+                raise StopIteration from None
         self.sent += 1
         return data
+
+    def close(self) -> None:
+        """Read no more requests, and wait for the one that is being read.
+
+        Computing a request uses native code, in which gRPC's thread must not be when the process
+        exits. Gives up after some seconds: the source of the requests may be waiting for something.
+        """
+        if self._reading.acquire(timeout=_READING):
+            self._requests = iter(())
+            self._reading.release()
 
 
 def _retry_after(error: grpc.RpcError) -> float:
