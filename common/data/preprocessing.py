@@ -7,11 +7,13 @@ to [0, 1] by the minimum and the maximum of the training table.
 In addition: each numeric column also becomes an index, that of its quantile bin, where missing
 values have a bin of their own (`number_bins.py`); index 0 of every categorical column stands for
 all categories with fewer than `min_count` training rows, including unseen ones; the scale may be
-logarithmic; and a number outside the range of the training table is clipped to it, so that the
-model gets no input outside the range that it was trained on.
+logarithmic; a number outside the range of the training table is clipped to it, so that the
+model gets no input outside the range that it was trained on; and a date becomes three numeric
+columns (`date_parts.py`).
 
     <directory>/
-      preprocessing.json     settings, columns, ranges, bins, and the digest of the other file
+      preprocessing.json     settings, columns, how values are written, ranges, bins, and the
+                             digest of the other file
       vocabularies.parquet   one row per known category: the number of its column, and its text
 """
 
@@ -32,6 +34,8 @@ from pydantic import Field, ValidationError
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted, quoted_few
 from florist.common.data.category_lookup import CategoryLookup
+from florist.common.data.column_values import DEFAULT_RULES, ValueRules
+from florist.common.data.date_parts import part_names
 from florist.common.data.features import Features
 from florist.common.data.number_bins import NumberBins
 from florist.common.data.raw_table import FeatureColumns, check_has_columns
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     Lookup = Callable[[pa.ChunkedArray], npt.NDArray[np.int32]]
 
 #: The version of the file format; increased when older releases would misread it.
-VERSION = 2
+VERSION = 3
 
 Number = TypeVar("Number", np.float32, np.int32)
 
@@ -112,6 +116,9 @@ class Preprocessing:
     vocabularies: tuple[Vocabulary, ...]
     #: One for each numeric column, or none at all.
     bins: tuple[NumberBins, ...] = ()
+    #: The date columns, whose parts are among the numeric columns.
+    dates: tuple[str, ...] = ()
+    rules: ValueRules = DEFAULT_RULES
 
     def transform(self, raw: RawTable, lookups: Sequence[Lookup] | None = None) -> Features:
         """Encode rows, in their order.
@@ -156,7 +163,7 @@ class Preprocessing:
 
     @property
     def numeric_columns(self) -> tuple[str, ...]:
-        """The names of the numeric columns, in order."""
+        """The names of the numeric columns, in order, including the parts of dates."""
         return tuple(each.column for each in self.ranges)
 
     @property
@@ -172,7 +179,9 @@ class Preprocessing:
     @property
     def features(self) -> FeatureColumns:
         """The columns to read from any other table."""
-        return FeatureColumns(self.numeric_columns, self.categorical_columns)
+        parts = {part for name in self.dates for part in part_names(name)}
+        numeric = tuple(name for name in self.numeric_columns if name not in parts)
+        return FeatureColumns(numeric, self.categorical_columns, self.dates, self.rules)
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -193,6 +202,8 @@ class Preprocessing:
             numeric=list(self.ranges),
             categorical=list(self.categorical_columns),
             bins=list(self.bins),
+            dates=list(self.dates),
+            rules=self.rules,
             vocabularies_sha256=sha256(vocabularies).hexdigest(),
         )
         text = json.dumps(saved.model_dump(), indent=2, sort_keys=True, allow_nan=False)
@@ -228,7 +239,14 @@ class Preprocessing:
             found = _unpacked(vocabularies, saved.categorical)
         except (pa.ArrowException, ValueError, OSError):
             raise _damaged(directory / _VOCABULARIES) from None
-        return cls(saved.settings, tuple(saved.numeric), found, tuple(saved.bins))
+        return cls(
+            saved.settings,
+            tuple(saved.numeric),
+            found,
+            tuple(saved.bins),
+            dates=tuple(saved.dates),
+            rules=saved.rules,
+        )
 
     def _check(self, raw: RawTable) -> None:
         """Check that all columns are present, and of the same kind as in training."""
@@ -292,6 +310,8 @@ class _SavedPreprocessing(StrictModel):
     numeric: list[NumberRange]
     categorical: list[str]
     bins: list[NumberBins]
+    dates: list[str]
+    rules: ValueRules
     vocabularies_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
     @classmethod

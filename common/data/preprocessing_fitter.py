@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
+from florist.common.data.category_counts import CategoryCounts
 from florist.common.data.number_bins import RowSample, fit_bins
 from florist.common.data.preprocessing import (
     NumberRange,
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
     from florist.common.data.raw_table import FeatureColumns, RawTable
     from florist.common.settings.data import PreprocessingSettings
-
-#: Counts are summed once more than this many are pending, or more than there are categories.
-_MAX_PENDING = 1 << 20
 
 
 def fit_preprocessing(raw: RawTable, settings: PreprocessingSettings) -> Preprocessing:
@@ -48,7 +44,7 @@ class PreprocessingFitter:
     def __init__(self, settings: PreprocessingSettings) -> None:
         self._settings = settings
         self._bounds: dict[str, tuple[float, float]] = {}
-        self._counts: dict[str, _CategoryCounts] = {}
+        self._counts: dict[str, CategoryCounts] = {}
         self._sample = RowSample()
 
     def add(self, raw: RawTable) -> None:
@@ -67,7 +63,7 @@ class PreprocessingFitter:
                 len(raw), {column: numbers_of(raw, column) for column in raw.features.numeric}
             )
         for column in raw.features.categorical:
-            self._counts.setdefault(column, _CategoryCounts()).add(raw.columns.column(column))
+            self._counts.setdefault(column, CategoryCounts()).add(raw.columns.column(column))
 
     def forget(self, columns: Collection[str]) -> None:
         """Discard everything collected for these columns."""
@@ -81,7 +77,7 @@ class PreprocessingFitter:
         # Adding 0 turns -0 into 0.
         ranges = [
             NumberRange(column=column, minimum=minimum + 0.0, maximum=maximum + 0.0)
-            for column in features.numeric
+            for column in features.numbers
             for minimum, maximum in [self._bounds[column]]
         ]
         vocabularies = [
@@ -90,39 +86,13 @@ class PreprocessingFitter:
         ]
         bins = [
             fit_bins(column, self._sample.values(column), self._settings.bins)
-            for column in (features.numeric if self._settings.bins else ())
+            for column in (features.numbers if self._settings.bins else ())
         ]
-        return Preprocessing(self._settings, tuple(ranges), tuple(vocabularies), tuple(bins))
-
-
-class _CategoryCounts:
-    """How often each category of a column occurs."""
-
-    def __init__(self) -> None:
-        #: The counts of all parts except the pending ones.
-        self._sums: pa.StructArray | None = None
-        self._pending: list[pa.StructArray] = []
-
-    def add(self, values: pa.ChunkedArray) -> None:
-        self._pending.append(values.value_counts())
-        distinct = 0 if self._sums is None else len(self._sums)
-        if sum(map(len, self._pending)) > max(_MAX_PENDING, distinct):
-            self._sums = self.total()
-            self._pending = []
-
-    def total(self) -> pa.StructArray:
-        """Return the distinct `values` and their `counts`."""
-        parts = [*([] if self._sums is None else [self._sums]), *self._pending]
-        if len(parts) == 1:
-            return parts[0]
-        counted = pa.table(
-            {
-                name: pa.chunked_array([part.field(name) for part in parts])
-                for name in ("values", "counts")
-            }
-        )
-        summed = counted.group_by("values").aggregate([("counts", "sum")]).combine_chunks()
-        return pa.StructArray.from_arrays(
-            [summed.column(name).chunk(0) for name in ("values", "counts_sum")],
-            names=["values", "counts"],
+        return Preprocessing(
+            self._settings,
+            tuple(ranges),
+            tuple(vocabularies),
+            tuple(bins),
+            dates=features.dates,
+            rules=features.rules,
         )

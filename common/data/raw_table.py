@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted, quoted_few
-from florist.common.data.column_values import as_categories, as_numbers, is_numeric
+from florist.common.data.column_values import (
+    DEFAULT_RULES,
+    ValueRules,
+    as_categories,
+    as_dates,
+    as_numbers,
+    is_numeric,
+)
+from florist.common.data.date_parts import date_parts, part_names
 from florist.common.storage.id_column import IdColumn
 
 if TYPE_CHECKING:
@@ -23,6 +31,19 @@ class FeatureColumns:
 
     numeric: tuple[str, ...]
     categorical: tuple[str, ...]
+    #: Each becomes several numeric columns; see `date_parts`.
+    dates: tuple[str, ...] = ()
+    rules: ValueRules = DEFAULT_RULES
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns, by kind."""
+        return *self.numeric, *self.categorical, *self.dates
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The numeric columns after conversion: those of the table, and the parts of its dates."""
+        return *self.numeric, *(part for name in self.dates for part in part_names(name))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -86,15 +107,18 @@ def convert_features(source: str, content: pa.Table, features: FeatureColumns) -
     Raises:
         ConfigurationError: a column is missing, or its values cannot be converted.
     """
-    check_has_columns(source, content.column_names, (*features.numeric, *features.categorical))
+    check_has_columns(source, content.column_names, features.names)
     columns = {
-        name: convert(content.column(name), f"{source}, column {quoted(name)}")
+        name: convert(content.column(name), f"{source}, column {quoted(name)}", features.rules)
         for names, convert in (
             (features.numeric, as_numbers),
             (features.categorical, as_categories),
         )
         for name in names
     }
+    for name in features.dates:
+        where = f"{source}, column {quoted(name)}"
+        columns |= date_parts(name, as_dates(content.column(name), where, features.rules))
     empty_ids = IdColumn(np.empty(0, np.uint8), np.zeros(content.num_rows + 1, np.int64))
     return RawTable(source, empty_ids, None, None, pa.table(columns))
 

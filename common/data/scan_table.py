@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from florist.common.data.content_fingerprint import ContentFingerprint
 from florist.common.data.features import encoded_bytes
 from florist.common.data.id_check import checking_ids
 from florist.common.data.labels import LabelReader
 from florist.common.data.preprocessing_fitter import PreprocessingFitter
-from florist.common.data.raw_table import FeatureColumns
 from florist.common.data.table_ids import IdReader
 from florist.common.data.table_reader import TableReader
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from florist.common.data.feature_store import FeatureStore
     from florist.common.data.features import Features
+    from florist.common.data.id_check import IdSummary
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.data.raw_table import RawTable
     from florist.common.settings.agreement import Normalisation
@@ -30,19 +31,35 @@ if TYPE_CHECKING:
 class TableScan:
     """The results of the first pass, and access to the rows for the second."""
 
-    rows: int
-    #: The fingerprint of the IDs.
-    fingerprint: str
+    #: The number of rows and the fingerprint of the IDs.
+    id_summary: IdSummary
     #: None unless requested.
     ids: IdColumn | None
     #: None unless requested.
     labels: LabelReader | None
     preprocessing: Preprocessing
+    #: The fingerprint of each feature column, see `ContentFingerprint`.
+    features: dict[str, str]
     _reader: TableReader
     _cache: _PartCache
 
     def __repr__(self) -> str:
         return f"TableScan({self.rows} rows, {self.preprocessing!r})"
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self.id_summary.count
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the IDs."""
+        return self.id_summary.fingerprint
+
+    @property
+    def stamp(self) -> str:
+        """The state of the files when they were opened, which differs once one is modified."""
+        return repr(self._reader.stamp)
 
     @property
     def source(self) -> str:
@@ -89,8 +106,9 @@ def scan_table(
             the storage cannot be used.
     """
     reader = TableReader(table, features=known.features if known else None)
-    labels = LabelReader(reader.source, table.label) if with_labels else None
+    labels = LabelReader.of_table(table) if with_labels else None
     fitter, cache = PreprocessingFitter(settings), _PartCache(store.memory, settings)
+    content_fingerprint = ContentFingerprint()
     with checking_ids(store.storage) as check:
         ids = IdReader(table, normalisation, check, keep=with_ids)
         for content, features in reader.first_pass():
@@ -99,23 +117,27 @@ def scan_table(
                 labels.add(content.column(table.label))
             if not known:
                 fitter.add(features)
+            content_fingerprint.add(features)
             cache.add(features)
         summary = ids.finish()
-    if reader.found_late:
-        cache.drop()
-    preprocessing = known or _fitted(fitter, reader)
-    return TableScan(
-        summary.count, summary.fingerprint, ids.column(), labels, preprocessing, reader, cache
-    )
-
-
-def _fitted(fitter: PreprocessingFitter, reader: TableReader) -> Preprocessing:
-    """Return the preprocessing for all rows, after the first pass."""
     if late := reader.found_late:
+        cache.drop()
         fitter.forget(late)
-        for features in reader.reread(FeatureColumns((), late)):
+        content_fingerprint.forget(late)
+        for features in reader.reread(reader.late_features()):
             fitter.add(features)
-    return fitter.preprocessing(reader.features)
+            content_fingerprint.add(features)
+    preprocessing = known or fitter.preprocessing(reader.features)
+    names = (*preprocessing.numeric_columns, *preprocessing.categorical_columns)
+    return TableScan(
+        summary,
+        ids.column(),
+        labels,
+        preprocessing,
+        content_fingerprint.finish(names),
+        reader,
+        cache,
+    )
 
 
 class _PartCache:

@@ -124,8 +124,21 @@ class IdReader:
 class TableIds:
     """The checked IDs of a table, in batches."""
 
-    def __init__(self, table: Table, normalisation: Normalisation, storage: Storage) -> None:
-        """Read the IDs once to check them; uses `storage` if there are many.
+    def __init__(
+        self,
+        table: Table,
+        normalisation: Normalisation,
+        storage: Storage,
+        known: IdSummary | None = None,
+    ) -> None:
+        """Read the IDs once to check them.
+
+        Args:
+            table: a table of the configuration.
+            normalisation: the agreement's.
+            storage: for the check of many IDs.
+            known: the result of an earlier check, which is then not repeated. `batches` still
+                notices a table that was modified since.
 
         Raises:
             ConfigurationError: the file cannot be read or has no rows, IDs are empty or repeated,
@@ -133,6 +146,9 @@ class TableIds:
                 operator only.
         """
         self._source = table.path
+        if known is not None:
+            self._ids, self._summary = IdReader(table, normalisation), known
+            return
         with checking_ids(storage) as check:
             self._ids = IdReader(table, normalisation, check)
             self._ids.add_all()

@@ -14,6 +14,9 @@ from florist.common.settings.section import Section
 
 Scaling = Literal["linear", "log"]
 
+#: The value of `date_format` for dates such as 2024-03-31 or 2024-03-31T18:30:00Z.
+ISO_DATES = "iso"
+
 
 def _check_delimiter(delimiter: str) -> str:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
@@ -33,7 +36,32 @@ def _check_columns(columns: object) -> object:
     return tuple(columns)
 
 
+def _as_text(value: object) -> object:
+    """Return a number as text, as a table has it."""
+    if isinstance(value, bool):
+        # YAML also reads yes, no, on and off as truth values.
+        raise ValueError('must be text: put it in quotes, such as "yes"')  # noqa: TRY004
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _check_na_values(values: object) -> object:
+    if not isinstance(values, list | tuple):
+        raise ValueError('must be a list of texts, such as ["?", "-999"]')  # noqa: TRY004
+    texts = tuple(_as_text(value) for value in values)
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise ValueError(f"must list texts, not {abbreviated(wrong[0])}; put it in quotes")
+    return texts
+
+
+def _check_date_format(date_format: str) -> str:
+    if date_format != ISO_DATES and "%" not in date_format:
+        raise ValueError("must be `iso` or a pattern such as %d.%m.%Y")
+    return date_format
+
+
 Delimiter = Annotated[str, AfterValidator(_check_delimiter)]
+NaValues = Annotated[tuple[str, ...], BeforeValidator(_check_na_values)]
+DateFormat = Annotated[str, AfterValidator(_check_date_format)]
 Columns = Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_check_columns)]
 
 
@@ -68,6 +96,19 @@ class Table(Section):
         description="Column with the labels, at the active party. null: no labels, or the label "
         "column of the format.",
     )
+    positive_label: Annotated[str | None, BeforeValidator(_as_text)] = Field(
+        default=None,
+        min_length=1,
+        description='Text of the label that is class 1, in quotes, such as "yes" or "<30"; every '
+        "other text is class 0. null: the labels are 0 and 1 (or false and true), or classes of "
+        "agreement.training.class_names, or with more than two classes any texts.",
+    )
+    na_values: NaValues = Field(
+        default=(),
+        description='Texts that mean a missing feature or label, in quotes, such as ["?", '
+        '"-999"], in addition to empty and null ones. In numeric and date columns NA, N/A, NaN, '
+        "NULL and None always do.",
+    )
     numeric: Columns = Field(
         default="auto",
         description="Numeric feature columns, as a list. auto: all numeric columns except IDs and "
@@ -76,7 +117,20 @@ class Table(Section):
     categorical: Columns = Field(
         default="auto",
         description="Categorical feature columns, as a list. auto: all columns that are not IDs, "
-        "labels or numeric. If both lists are empty, the table has no features.",
+        "labels, numeric or dates. If all lists are empty, the table has no features.",
+    )
+    dates: Columns = Field(
+        default="auto",
+        description="Columns with dates or times, as a list. Each becomes three numeric features: "
+        "the day (counted from 2000-01-01, with the time of day as a fraction), the month and the "
+        "day of the week. auto: the date and timestamp columns of a Parquet file, unless they are "
+        "listed elsewhere or all features are listed; in a CSV file none, and dates are "
+        "categories.",
+    )
+    date_format: DateFormat = Field(
+        default=ISO_DATES,
+        description="How dates are written as text. iso: such as 2024-03-31, 2024-03-31 18:30 or "
+        "2024-03-31T18:30:00+02:00. Otherwise a pattern such as %d.%m.%Y or %m/%d/%Y %H:%M.",
     )
 
     @model_validator(mode="before")
@@ -114,23 +168,32 @@ class Table(Section):
             raise ValueError("must differ from id_column")
         return label
 
-    @check_field("numeric", "categorical")
+    @check_field("positive_label")
+    @classmethod
+    def _check_positive_label(cls, text: str | None, info: ValidationInfo) -> str | None:
+        if text is not None and _known_format(info.data.get("format")):
+            raise ValueError("must be null in this format, whose labels are 0 and 1")
+        return text
+
+    @check_field("numeric", "categorical", "dates")
     @classmethod
     def _check_features(cls, columns: Columns, info: ValidationInfo) -> Columns:
         if columns == "auto":
             return columns
         known = _known_format(info.data.get("format"))
-        numeric = info.data.get("numeric") if info.field_name == "categorical" else ()
+        others = [key for key in ("numeric", "categorical") if key != info.field_name]
         for index, column in enumerate(columns):
             shown = abbreviated(column)
-            if known and column not in known.settings()[str(info.field_name)]:
+            if known and column not in known.settings().get(str(info.field_name), ()):
                 raise ValueError(f"this format has no such column {shown}; remove it")
             if column in columns[:index]:
                 raise ValueError(f"lists {shown} twice; remove one")
             if column in (info.data.get("id_column"), info.data.get("label")):
                 raise ValueError(f"{shown} is the ID or label column; remove it")
-            if numeric and numeric != "auto" and column in numeric:
-                raise ValueError(f"{shown} is also listed under numeric; keep one")
+            for key in others:
+                listed = info.data.get(key, "auto")
+                if listed != "auto" and column in listed:
+                    raise ValueError(f"{shown} is also listed under {key}; keep one")
         return columns
 
 

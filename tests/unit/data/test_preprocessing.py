@@ -262,7 +262,7 @@ def change(folder: Path, **changes: Any) -> None:  # noqa: ANN401
         (lambda folder: (folder / "preprocessing.json").write_bytes(b"\xff"), ".json: is damaged"),
         (
             lambda folder: change(folder, version=VERSION + 1),
-            "version '3', but this release reads 2",
+            "version '4', but this release reads 3",
         ),
         (
             lambda folder: change(folder, kind="other"),

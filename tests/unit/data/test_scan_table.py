@@ -20,7 +20,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.data import category_lookup, preprocessing_fitter, table_reader, text_files
+from florist.common.data import category_counts, category_lookup, table_reader, text_files
 from florist.common.data.category_lookup import CategoryLookup
 from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.id_check import fingerprint
@@ -57,7 +57,7 @@ def small_parts() -> Iterator[None]:
     with (
         mock.patch.object(text_files, "_read_options", read_options),
         mock.patch.object(table_reader, "_VALUES", VALUES),
-        mock.patch.object(preprocessing_fitter, "_MAX_PENDING", 2),
+        mock.patch.object(category_counts, "_MAX_PENDING", 2),
     ):
         yield
 

@@ -141,7 +141,6 @@ def test_other_tables_are_read_with_the_columns_of_training(tmp_path: Path) -> N
         (pa.array(["a", "b"], pa.large_string()), ["a", "b"]),
         (pa.array([b"a", None]), ["a", ""]),
         (pa.array([True, None]), ["true", ""]),
-        (pa.array([date(2026, 1, 31), None]), ["2026-01-31", ""]),
         (pa.array([None, None], pa.null()), ["", ""]),
     ],
 )
