@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import shutil
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from florist.api.config import as_config
+from florist.api.party import ROLES, resolve_role
 from florist.common.audit.measured_figures import own_features_notice
 from florist.common.cluster.choose_runner import make_union_runner
 from florist.common.core.errors import ConfigurationError, FloristError
 from florist.common.core.release import RELEASE
+from florist.common.core.text import counted
 from florist.common.core.units import shown_bytes, shown_seconds
-from florist.common.data.feature_store import FeatureStore
-from florist.common.data.scan_table import scan_table
-from florist.common.data.table_ids import TableIds
+from florist.common.data.column_report import INSPECTED_ROWS, inspect_table
 from florist.common.groups import make_group
 from florist.common.privacy.count_noise import exact_fraction
 from florist.common.privacy.ledger import ledger_folder, open_ledger, shown, total_cost
@@ -27,26 +27,44 @@ from florist.common.psu.padded_set import most_padding
 from florist.common.session.open_session import own_credentials
 from florist.common.session.run_directory import RunDirectory
 from florist.common.session.session import PREFLIGHT, Session, SessionTimeouts, make_hello
-from florist.common.session.stage_state import StageState
+from florist.common.session.stage_state import STAGES
 from florist.common.settings.addresses import split_address
 from florist.common.settings.agreement import AUTO_AGGREGATE_FROM
 from florist.common.settings.party_config import PartyConfig
-from florist.common.stages.evaluation_union import releases
-from florist.common.storage.files import FolderStorage
+from florist.common.stages.expectations import (
+    expected_evaluation,
+    expected_test,
+    few_steps_advice,
+    is_few,
+    likely_union,
+)
+from florist.common.stages.stage_table import STAGE_TABLE, incomplete_stages
+from florist.common.stages.table_validation import TableValidation, check_label_setting
+from florist.common.stages.validation import (
+    check_evaluation_settings,
+    check_training_settings,
+    planned_aggregate,
+    planned_sizes,
+    table_ids,
+)
 from florist.common.transport.certificate_check import check_certificates
 from florist.common.transport.peer_identity import read_identity
 from florist.common.transport.peer_unavailable import PeerUnavailable
 from florist.common.transport.tls_probe import probe
-from florist.passive_party.role import PASSIVE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from florist.api.config import AnyPath
-    from florist.common.data.scan_table import TableScan
+    from florist.common.core.roles import RoleName
+    from florist.common.data.table_ids import TableIds
     from florist.common.session.alignment_result import TableName
-    from florist.common.settings.agreement import AggregatePrivacy
+    from florist.common.session.stage_state import StageName
     from florist.common.settings.data import Table
+    from florist.common.stages.role import Role
+
+#: Warnings about columns that are shown; `florist inspect` shows all.
+_MAX_WARNINGS = 5
 
 #: Seconds to wait for an answer at the peer's address.
 TIMEOUT = 5.0
@@ -68,20 +86,28 @@ class Check:
     passed: bool
     message: str
     examples: str = ""
+    #: Whether the check could not be made, because of a problem that another check reports.
+    skipped: bool = False
 
 
 def preflight(
-    config: PartyConfig | AnyPath, on_check: Callable[[Check], object] | None = None
+    config: PartyConfig | AnyPath,
+    on_check: Callable[[Check], object] | None = None,
+    *,
+    role: RoleName | None = None,
 ) -> list[Check]:
     """Check everything that a party needs, without starting a run.
 
-    Checks the configuration, IDs, columns, compute engine, run directory and disk space, privacy
-    ledger, certificates, and the status page's address. If the peer is up, also compares the
-    agreements. A failed check does not prevent the checks after it.
+    Checks the configuration, all tables with their IDs, columns and labels, compute engine, run
+    directory and disk space, privacy ledger, certificates, and the status page's address. If the
+    peer is up, also compares the agreements. A failed check does not prevent the checks after it;
+    each problem is reported once.
 
     Args:
         config: this party's configuration, or the path of its file.
         on_check: called with each result as soon as it is known.
+        role: as for `run_party`. If the configuration does not name it either, a party with a
+            label column is taken to be the active one.
 
     Returns:
         One result per check. An invalid configuration file is the only result.
@@ -91,23 +117,36 @@ def preflight(
         ...     print("ok" if check.passed else "FAILED", check.name, check.message)
     """
     results = []
-    for check in _checks(config):
+    for check in _checks(config, role):
         results.append(check)
         if on_check is not None:
             on_check(check)
     return results
 
 
-def _checks(config: PartyConfig | AnyPath) -> Iterator[Check]:
+def _checks(config: PartyConfig | AnyPath, role: RoleName | None) -> Iterator[Check]:
     try:
         settings = as_config(config)
+        party_role = _role(settings, role)
     except FloristError as error:
         yield Check("configuration", passed=False, message=error.reason)
         return
     source = "" if isinstance(config, PartyConfig) else f"{Path(config)}: "
     party = settings.party
-    yield Check("configuration", passed=True, message=f"{source}{party.name}, peer {party.peer}")
-    yield from PartyChecks(settings).run()
+    known = "" if role or settings.role else " (by its label setting; set `role` to be sure)"
+    yield Check(
+        "configuration",
+        passed=True,
+        message=f"{source}{party.name}, the {party_role.name} party{known}; peer {party.peer}",
+    )
+    yield from PartyChecks(settings, party_role).run()
+
+
+def _role(config: PartyConfig, given: RoleName | None) -> Role:
+    """Return the role; without one, that of a party with or without labels."""
+    if given is None and config.role is None:
+        given = "passive" if config.data.train.label is None else "active"
+    return resolve_role(given, config)
 
 
 def _free_disk(path: Path) -> int:
@@ -117,16 +156,28 @@ def _free_disk(path: Path) -> int:
 class PartyChecks:
     """The checks of one party, whose configuration is valid."""
 
-    def __init__(self, config: PartyConfig, free_disk: Callable[[Path], int] = _free_disk) -> None:
+    def __init__(
+        self,
+        config: PartyConfig,
+        role: Role | None = None,
+        free_disk: Callable[[Path], int] = _free_disk,
+    ) -> None:
         """`free_disk` returns the number of free bytes on the file system of a folder."""
         self._config = config
+        self._role = role or _role(config, None)
         self._free_disk = free_disk
+        self._tables = TableValidation(self._role, config)
 
     def run(self) -> Iterator[Check]:
         """Make the checks in order, one at a time."""
+        agreement = self._config.agreement
         checks: dict[str, Callable[[], str]] = {
+            "settings": self._settings,
             "IDs": self._ids,
             "columns": self._columns,
+            **({"test table": self._test_table} if agreement.training.test_table else {}),
+            **({"evaluation table": self._evaluation_table} if agreement.evaluation.table else {}),
+            "column report": self._column_report,
             "training": self._training,
             "engine": self._engine,
             "alignment": self._alignment,
@@ -136,81 +187,129 @@ class PartyChecks:
             "address and peer": self._peer,
             "status page": self._status_page,
         }
+        reported: dict[str, str] = {}
         for name, check in checks.items():
             try:
                 yield Check(name, passed=True, message=check())
             except FloristError as error:
-                yield Check(name, passed=False, message=error.reason, examples=error.examples)
+                if (first := reported.setdefault(error.reason, name)) == name:
+                    yield Check(name, passed=False, message=error.reason, examples=error.examples)
+                else:
+                    because = f"not checked, because of the problem reported at {first!r}"
+                    yield Check(name, passed=False, message=because, skipped=True)
+
+    def _settings(self) -> str:
+        """Check what needs no table."""
+        check_label_setting(self._role, self._config)
+        check_training_settings(self._role, self._config)
+        if self._config.agreement.evaluation.table:
+            check_evaluation_settings(self._config)
+        return f"complete for the stages {', '.join(self._stages)}"
+
+    @property
+    def _stages(self) -> list[StageName]:
+        """The stages of a whole run."""
+        return [name for name in STAGES if STAGE_TABLE[name].is_needed(self._config)]
+
+    @property
+    def _plan(self) -> list[StageName]:
+        """The stages that a run with `--stage all` would do now."""
+        return incomplete_stages(self._config)
+
+    @cached_property
+    def _settings_of_tables(self) -> dict[TableName, Table]:
+        data, agreement = self._config.data, self._config.agreement
+        tables: dict[TableName, Table | None] = {
+            "train": data.train,
+            "test": data.test_table if agreement.training.test_table else None,
+            "evaluation": data.evaluation_table if agreement.evaluation.table else None,
+        }
+        return {name: table for name, table in tables.items() if table is not None}
 
     @cached_property
     def _table_ids(self) -> dict[TableName, TableIds]:
-        """The IDs of each table, which must be unique and non-empty."""
-        data, folder = self._config.data, FolderStorage(self._config.run_directory)
-        tables: dict[TableName, Table | None] = {
-            "train": data.train,
-            "test": data.test_table,
-            "evaluation": data.evaluation_table,
+        """The IDs of each table, which must be unique and non-empty.
+
+        The IDs of a table that is valid as a whole need not be read again.
+        """
+        validate = {
+            "train": self._tables.train,
+            "test": self._tables.test,
+            "evaluation": self._tables.evaluation,
         }
-        normalisation = self._config.agreement.id_normalisation
-        return {
-            name: TableIds(table, normalisation, folder)
-            for name, table in tables.items()
-            if table is not None
-        }
+        found = {}
+        for name, table in self._settings_of_tables.items():
+            with suppress(ConfigurationError):  # it is reported by the check of the table
+                validate[name]()
+            found[name] = table_ids(self._config, name, table, self._tables.checked_ids)
+        return found
 
     @property
-    def _id_counts(self) -> dict[Table, int]:
-        data = self._config.data
-        tables = {"train": data.train, "test": data.test_table, "evaluation": data.evaluation_table}
-        counts = {tables[name]: len(ids) for name, ids in self._table_ids.items()}
-        return {table: count for table, count in counts.items() if table is not None}
+    def _id_counts(self) -> dict[TableName, int]:
+        return {name: len(ids) for name, ids in self._table_ids.items()}
 
     def _ids(self) -> str:
+        tables = self._settings_of_tables
         counts = (
-            f"{table.path}, column {table.id_column}: {count:,}"
-            for table, count in self._id_counts.items()
+            f"{tables[name].path}, column {tables[name].id_column}: {count:,}"
+            for name, count in self._id_counts.items()
         )
         return f"{'; '.join(counts)}; unique and non-empty"
 
-    @cached_property
-    def _scan(self) -> TableScan:
-        config = self._config
-        table = config.data.train
-        return scan_table(
-            table,
-            config.agreement.id_normalisation,
-            config.data.preprocessing,
-            FeatureStore(0, FolderStorage(config.run_directory)),
-            with_labels=table.label is not None,
-        )
-
     def _columns(self) -> str:
-        """Scan what training would read: features, and labels if there is a label column."""
-        config, scan = self._config, self._scan
-        table = config.data.train
-        features = scan.preprocessing.features
+        """Show what training reads: features, and at the active party labels."""
+        table, train = self._config.data.train, self._tables.train()
+        features = train.preprocessing.features
         numeric, categorical = len(features.numeric), len(features.categorical)
         found = f"{numeric} numeric, {categorical} categorical"
-        if scan.labels is None:
+        if features.dates:
+            found += f", {len(features.dates)} with dates"
+        if not train.class_names:
             return f"{found}, no label"
-        labels = scan.labels.labels(config.agreement.training.classes)
-        return f"{found}, label {table.label} with {len(labels.names)} classes"
+        return f"{found}, label {table.label} with {len(train.class_names)} classes"
+
+    def _test_table(self) -> str:
+        table = self._tables.test()
+        rows = counted(table.rows, "row")
+        return f"{rows}; columns as in the training table; {expected_test(table)}"
+
+    def _evaluation_table(self) -> str:
+        table = self._tables.evaluation()
+        rows, expected = counted(table.rows, "row"), expected_evaluation(self._config, table)
+        return f"{rows}; columns as in the training table; {expected}"
+
+    def _column_report(self) -> str:
+        """Show the format of the IDs and what looks like a mistake, without any value."""
+        config = self._config
+        report = inspect_table(
+            config.data.train,
+            config.agreement.id_normalisation,
+            config.data.preprocessing,
+            max_rows=INSPECTED_ROWS,
+        )
+        ids = "" if report.ids is None else f"IDs: {report.ids.describe()}. "
+        warnings = [f"column {name}: {each.text}" for name, each in report.warnings]
+        if not warnings:
+            return f"{ids}No warnings; `florist inspect` shows the columns"
+        shown = "; ".join(warnings[:_MAX_WARNINGS])
+        return f"{ids}Warnings: {len(warnings)}; `florist inspect` shows the values. {shown}"
 
     def _training(self) -> str:
         """Show what `auto` stands for, and what features of an active party could reveal."""
-        config = self._config
-        people = self._scan.rows
-        union = people + people // 2
-        agreed = config.agreement.training.resolved(union)
+        train = self._tables.train()
+        union = likely_union(train.rows)
+        agreed = self._config.agreement.training.resolved(union)
+        steps = agreed.steps(union)
         text = (
-            f"if the union has {union:,} people, {agreed.steps(union):,} steps of "
+            f"if the union has {counted(union, 'person', 'people')}, {counted(steps, 'step')} of "
             f"{agreed.known_batch_size:,} with a learning rate of up to "
             f"{agreed.known_learning_rate:g}; {agreed.stand_ins} stand-ins, "
-            f"{agreed.wire_width} number(s) per person"
+            f"{counted(agreed.wire_width, 'number')} per person"
         )
-        features = self._scan.preprocessing.features
-        columns = len(features.numeric) + len(features.categorical)
-        if config.data.train.label is None or not columns:
+        if is_few(steps):
+            text += f"; {few_steps_advice(steps, agreed.known_batch_size)}"
+        columns = len(train.preprocessing.features.names)
+        if not self._role.has_labels or not columns:
             return text
         return f"{text}; {own_features_notice(columns)}"
 
@@ -232,10 +331,21 @@ class PartyChecks:
         )
 
     def _run_directory(self) -> str:
-        path = self._config.run_directory
+        path, plan = self._config.run_directory, self._plan
         runs = RunDirectory(path)
         with runs.locked():
-            StageState(runs, "align").refuse_complete()
+            pass
+        if not plan:
+            return f"{path} contains a finished run of all stages: nothing is left to do"
+        state = f"{path} is writable"
+        if plan != self._stages:
+            done = [name for name in self._stages if name not in plan]
+            state += (
+                f"; {' and '.join(done)} {'is' if len(done) == 1 else 'are'} complete, and a run "
+            )
+            state += f"continues with {plan[0]}"
+        if "align" not in plan:
+            return state
         free, needed = self._free_disk(path), self._cost.disk
         disk = (
             f"{free / 1e9:.1f} GB free; alignment needs {needed / 1e9:.1f} GB if the peer's tables "
@@ -245,31 +355,27 @@ class PartyChecks:
             raise ConfigurationError(
                 f"{path}: {disk}; free some space, or choose another run_directory"
             )
-        return f"{path} is writable; {disk}"
+        return f"{state}; {disk}"
 
     def _ledger(self) -> str:
-        """Check the difference guard and the budget for a run of all stages."""
-        config = self._config
-        agreement = config.agreement
-        announced = {
-            "train": 1,
-            "test": int(agreement.training.test_table),
-            "evaluation": releases(config) if agreement.evaluation.table else 0,
-        }
-        used = {name: ids for name, ids in self._table_ids.items() if announced[name]}
-        sizes = sum(announced[name] for name in used)
-        aggregate, certain = self._aggregate
+        """Check the difference guard and the budget for the stages that are left to do."""
+        config, plan = self._config, self._plan
+        sizes = planned_sizes(config, plan)
+        used = {name: self._table_ids[name] for name in sizes}
+        total = sum(sizes.values())
+        aggregate, certain = planned_aggregate(self._role, config, plan, self._id_counts["train"])
         with open_ledger(config) as ledger:
             ledger.prepare(used)
-            ledger.check_budget(sizes, aggregate if certain else None)
+            ledger.check_budget(total, aggregate if certain else None)
             spent = total_cost(ledger.charges)
-            fits = certain or _passes(lambda: ledger.check_budget(sizes, aggregate))
+            fits = certain or _passes(lambda: ledger.check_budget(total, aggregate))
+        run = "a run of all stages" if plan == self._stages else "the rest of the run"
         text = (
             f"{ledger_folder(config)}: "
-            f"{'exact sizes were announced' if spent is None else shown(spent) + ' spent'}; a run "
-            f"of all stages announces {sizes} size(s)"
+            f"{'exact sizes were announced' if spent is None else shown(spent) + ' spent'}; "
+            f"{run} announces {counted(total, 'size')}"
         )
-        if (union := agreement.union.privacy) is not None:
+        if total and (union := config.agreement.union.privacy) is not None:
             text += f" at epsilon {union.epsilon:g} each"
         if aggregate is None:
             return text
@@ -282,27 +388,16 @@ class PartyChecks:
         )
         return text if fits else f"{text}: more than is left of privacy.budget"
 
-    @property
-    def _aggregate(self) -> tuple[AggregatePrivacy | None, bool]:
-        """The most that our label aggregate can cost, and whether it certainly costs that."""
-        training, table = self._config.agreement.training, self._config.data.train
-        if table.label is None or training.most_aggregate_privacy is None:
-            return None, True
-        # The union has all of our people, and others.
-        known = training.resolved(self._id_counts[table]).known_aggregate_privacy
-        return training.most_aggregate_privacy, known is not None
-
     @cached_property
     def _cost(self) -> UnionCost:
         """The cost of aligning all tables."""
         config = self._config
-        compute, data = config.compute, config.data
+        compute = config.compute
         with closing(make_group(config.agreement.group, compute.engine, compute.threads)) as group:
             width, speed = group.width, measure_speed(group)
-        tables = [table for table in (data.train, data.test_table) if table is not None]
+        counts = (count for name, count in self._id_counts.items() if name != "evaluation")
         costs = (
-            estimate_union(config, self._id_counts[table] + most_padding(config), width, speed)
-            for table in tables
+            estimate_union(config, count + most_padding(config), width, speed) for count in counts
         )
         return sum(costs, start=UnionCost(0.0, 0, 0))
 
@@ -311,7 +406,11 @@ class PartyChecks:
         if tls is None:
             return "none: the run starts only with --insecure-plaintext, for tests"
         report = check_certificates(
-            tls.authority, tls.certificate, tls.key, self._config.party.name
+            tls.authority,
+            tls.certificate,
+            tls.key,
+            self._config.party.name,
+            peer_authority=tls.peer_authority,
         )
         report.require()
         warnings = f". {'; '.join(report.warnings)}" if report.warnings else ""
@@ -332,7 +431,7 @@ class PartyChecks:
                 TIMEOUT,
             )
             key = "" if certificate is None else _peer_key(config, certificate)
-            with PASSIVE.connect(config, plaintext, TIMEOUT) as link:
+            with ROLES["passive"].connect(config, plaintext, TIMEOUT) as link:
                 hello = make_hello("passive", RELEASE, config.agreement.canonical(), PREFLIGHT)
                 with Session(link, hello, SessionTimeouts(config.timeouts.silence)):
                     return f"{config.party.peer} is up at {config.network.address}; we agree{key}"

@@ -48,6 +48,9 @@ LearningRate = Annotated[Literal["auto"] | float, BeforeValidator(_check_learnin
 #: The most offers per UID: the traffic is as many times that of one embedding.
 MAX_OFFERS = 16
 
+#: The largest class weight.
+MAX_WEIGHT = 10_000
+
 #: Bounds of `auto`. The noise on embeddings is estimated from the rows of a message, so batches
 #: must not be too small; above the upper bound, a step has no overhead left to save.
 AUTO_BATCH_SIZES = (64, 8192)
@@ -167,6 +170,19 @@ class TrainingAgreement(Section):
     classes: int = Field(
         default=2, ge=2, le=10_000, description="Number of label classes; 2 for a binary label."
     )
+    class_names: list[str] = Field(
+        default=[],
+        description="Texts of the labels, in the order of the classes, which is that of the "
+        "predicted probabilities; with two classes the second one is predicted. Agreed, so that "
+        "both parties read predictions alike. []: integers from 0 to classes - 1, or with more "
+        "than two classes any texts, in sorted order.",
+    )
+    class_weights: list[float] = Field(
+        default=[],
+        description="With two classes: how much each row counts in the loss by its label, for "
+        "example [1, 20] if class 1 is rare. Only the ratio matters. The loss corrects for the "
+        "weights, so that predictions stay calibrated probabilities. []: all rows count alike.",
+    )
     epochs: int = Field(
         default=1,
         ge=1,
@@ -282,6 +298,35 @@ class TrainingAgreement(Section):
     )
 
     @check_model(mode="after")
+    def _classes_have_names(self) -> Self:
+        names = self.class_names
+        if names and len(names) != self.classes:
+            raise ValueError(
+                f"class_names lists {len(names)}, but classes is {self.classes}; correct one"
+            )
+        if len(set(names)) < len(names) or any(not name.strip() for name in names):
+            raise ValueError("class_names: each name must be non-empty and listed once")
+        return self
+
+    @check_model(mode="after")
+    def _weights_are_usable(self) -> Self:
+        weights = self.class_weights
+        if not weights:
+            return self
+        problem = None
+        if self.classes != 2:
+            problem = "only supported with two classes; set class_weights: []"
+        elif len(weights) != 2:
+            problem = f"must list two numbers, of class 0 and class 1, not {len(weights)}"
+        elif not all(0 < weight <= MAX_WEIGHT for weight in weights):
+            problem = f"must be above 0 and at most {MAX_WEIGHT:,}"
+        elif not self.wide:
+            problem = "need wide: true, because labels are read off the gradient of the wide part"
+        if problem:
+            raise ValueError(f"class_weights: {problem}")
+        return self
+
+    @check_model(mode="after")
     def _something_is_sent(self) -> Self:
         if not self.cut_width and not self.wide:
             raise ValueError("cut_width: 0 needs wide: true; or set a width, such as 128")
@@ -315,6 +360,14 @@ class TrainingAgreement(Section):
                 "set aggregate.privacy: null"
             )
         return self
+
+    @property
+    def loss_weights(self) -> tuple[float, float] | None:
+        """The weights of class 0 and class 1, with a mean of 1; None if all rows count alike."""
+        if not self.class_weights or len(set(self.class_weights)) == 1:
+            return None
+        zero, one = self.class_weights
+        return 2 * zero / (zero + one), 2 * one / (zero + one)
 
     @property
     def outputs(self) -> int:

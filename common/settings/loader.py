@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.settings.keys import describe_keys
-from florist.common.settings.party_config import PartyConfig
+from florist.common.settings.party_config import Contact, PartyConfig
 from florist.common.settings.problems import describe_problem, listed
 from florist.common.settings.renamed_keys import apply_renames
 from florist.common.settings.scientific_notation import convert_scientific
@@ -28,6 +28,26 @@ def load_config(path: Path) -> PartyConfig:
         ConfigurationError: the message names the file and lists every problem.
     """
     return load_section(path, PartyConfig, if_missing="`florist init` creates one")
+
+
+def load_contact(path: Path) -> PartyConfig | None:
+    """Load of an invalid file what is needed to contact the peer; None if that is invalid too.
+
+    All else of the result has its default or is missing.
+    """
+    try:
+        values = parse_yaml(path.read_bytes().decode("utf-8-sig"), str(path))
+        if not isinstance(values, dict):
+            return None
+        values = apply_renames(values, PartyConfig.renamed_keys, str(path))
+        known = {key: value for key, value in values.items() if key in Contact.model_fields}
+        folder = path.absolute().parent
+        contact = Contact.model_validate(
+            convert_scientific(known, Contact), context={"folder": folder}
+        )
+    except (ConfigurationError, ValidationError, OSError, ValueError):
+        return None
+    return PartyConfig.model_construct(**dict(contact))
 
 
 def load_section(path: Path, kind: type[S], *, if_missing: str = "check the path") -> S:

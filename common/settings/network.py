@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field, ValidationInfo
 from pydantic import field_validator as check_field
 
 from florist.common.settings.addresses import Address
 from florist.common.settings.field_types import FilePath, KeyDigest, Name
 from florist.common.settings.section import Section
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Party(Section):
@@ -34,12 +39,18 @@ class Tls(Section):
     """The PEM files for mutual TLS, and the peer's key."""
 
     authority: FilePath = Field(
-        description="PEM file with the certificate of the authority that signed the peer's "
-        "certificate."
+        description="PEM file with the certificate of the authority that signed this party's "
+        "certificate, and the peer's unless peer_authority is set."
     )
     certificate: FilePath = Field(description="PEM file with this party's certificate.")
     key: FilePath = Field(
         description="PEM file with the private key of the certificate; only the owner may read it."
+    )
+    peer_authority: FilePath | None = Field(
+        default=None,
+        description="PEM file with the certificate of the authority that signed the peer's "
+        "certificate, if each organisation has an authority of its own. If set, only this "
+        "authority is trusted to identify the peer.",
     )
     peer_key_sha256: KeyDigest | None = Field(
         default=None,
@@ -47,6 +58,11 @@ class Tls(Section):
         "digits. If set, only a certificate with this key is accepted, whatever else the authority "
         "has signed. `florist preflight` prints each party's value; exchange it by other means.",
     )
+
+    @property
+    def trusted(self) -> Path:
+        """The file with the authority that must have signed the peer's certificate."""
+        return self.peer_authority or self.authority
 
 
 class Network(Section):

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field, ValidationInfo
 from pydantic import field_validator as check_field
 
+from florist.common.core.roles import RoleName
 from florist.common.settings.agreement import Agreement
 from florist.common.settings.alignment import AlignmentSettings
 from florist.common.settings.audit import AuditSettings
@@ -23,6 +24,15 @@ from florist.common.settings.timeouts import Timeouts
 from florist.common.settings.training import Model, Optimiser, Training
 
 
+class Contact(Section):
+    """The part of a configuration that a party needs to contact its peer."""
+
+    role: RoleName | None = None
+    party: Party
+    network: Network
+    timeouts: Timeouts = Timeouts()
+
+
 class PartyConfig(Section):
     """The contents of one party's configuration file."""
 
@@ -33,6 +43,11 @@ class PartyConfig(Section):
         "serving.idle": "serving.idle_timeout",
     }
 
+    role: RoleName | None = Field(
+        default=None,
+        description="The side that this party takes. active: it has the labels, and listens. "
+        "passive: it has features, and connects. null: the option --role decides.",
+    )
     party: Party = Field(description="The names of the two parties.")
     network: Network = Field(description="How the parties connect and authenticate each other.")
     data: Data = Field(description="The tables of this party.")
@@ -75,6 +90,19 @@ class PartyConfig(Section):
         description="Settings that must be the same at both parties. The parties compare them "
         "before anything else and stop if they differ.",
     )
+
+    @check_field("agreement")
+    @classmethod
+    def _check_positive_label(cls, agreement: Agreement, info: ValidationInfo) -> Agreement:
+        data, training = info.data.get("data"), agreement.training
+        if data is None or data.train.positive_label is None:
+            return agreement
+        if training.classes != 2 or training.class_names:
+            raise ValueError(
+                "training: data.train.positive_label divides the labels into two classes, so it "
+                "needs classes: 2 and class_names: []; or remove it"
+            )
+        return agreement
 
     @check_field("agreement")
     @classmethod

@@ -61,11 +61,13 @@ def _suggestion(path: tuple[str, ...], known: list[tuple[str, ...]]) -> str:
 
 
 def _not(value: object) -> str:
-    """Say what was found instead, short and printable; never show a pasted key or certificate."""
+    """Say what was found instead, short and printable; never show a pasted key or password."""
     if isinstance(value, dict | list):
         return "not a group of keys" if isinstance(value, dict) else "not a list"
     if isinstance(value, str) and any(character < " " for character in value):
         return "not text with line breaks or control characters"
+    if isinstance(value, str) and re.search(r"://[^/]*@", value):
+        return "not an address with a user or password"
     return "not empty" if value is None else f"not {abbreviated(value)}"
 
 

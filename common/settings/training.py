@@ -137,6 +137,20 @@ class Training(Section):
         default=False,
         description="Whether to write the losses for TensorBoard, in run_directory.",
     )
+    worth: bool = Field(
+        default=True,
+        description="Whether the report says what the joint model was worth. After the last "
+        "message to the peer, the active party trains the same learner on its own data alone, and "
+        "compares the two on its test or evaluation table; both parties measure the importance of "
+        "their own columns. Nothing is sent for it, and the peer does not wait.",
+    )
+    mlflow: str | None = Field(
+        default=None,
+        description="MLflow tracking server of this party's own organisation, such as "
+        "http://mlflow.internal:5000, or a file such as sqlite:////srv/florist/mlflow.db. It gets "
+        "the losses, the test metrics, and the numbers and choices under agreement.training, model "
+        "and optimiser; nothing about people. Needs `pip install florist[mlflow]`. null: none.",
+    )
     table_memory: DataSize = Field(
         default="2GB",
         description="Memory for this party's tables during training, in addition to the program "
@@ -144,6 +158,20 @@ class Training(Section):
         "files in run_directory and read batch by batch. A number with MB, GB, MiB or GiB; 0MB "
         "keeps all tables in files.",
     )
+
+    @check_field("mlflow")
+    @classmethod
+    def _has_no_password(cls, uri: str | None) -> str | None:
+        if uri is None:
+            return None
+        if not uri.startswith(("http://", "https://", "sqlite:///")):
+            raise ValueError("must start with http://, https:// or sqlite:///")
+        if "@" in uri:
+            raise ValueError(
+                "must not contain a user or password; set the environment variables "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            )
+        return uri
 
     @property
     def table_bytes(self) -> int:

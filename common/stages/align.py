@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from florist.common.cluster.choose_runner import make_union_runner
 from florist.common.core.allocator import return_freed_memory
-from florist.common.core.errors import ConfigurationError
 from florist.common.core.stage_timer import StageTimer
 from florist.common.core.text import for_owner
 from florist.common.data.table_ids import TableIds
@@ -21,12 +20,14 @@ from florist.common.session.alignment_result import write_alignments
 from florist.common.stages.stage import Stage
 from florist.common.stages.stage_evidence import union_facts
 from florist.common.stages.table_aligner import TableAligner, settle_finished
+from florist.common.stages.table_validation import TABLE_TITLES, test_table_settings, told_as
 from florist.common.storage.files import FolderStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from florist.common.data.id_check import IdSummary
     from florist.common.privacy.ledger import Ledger
     from florist.common.psu.union_runner import UnionRunner
     from florist.common.session.alignment_result import Alignment, TableName
@@ -63,7 +64,7 @@ class AlignStage(Stage[AlignInputs, Alignments]):
     def open_inputs(self) -> Iterator[AlignInputs]:
         timer = StageTimer(self.clock)
         return_freed_memory()
-        tables = _read_ids(self.config)
+        tables = _read_ids(self.config, self.context.checked_ids)
         with open_ledger(self.config) as ledger:
             self._check_ledger(ledger, tables)
             timer.end("read")
@@ -134,19 +135,19 @@ class AlignStage(Stage[AlignInputs, Alignments]):
         inputs.unions.forget(self.runs.work(self.name), inputs.tables)
 
 
-def _read_ids(config: PartyConfig) -> dict[TableName, TableIds]:
-    """Read and check the IDs of every table that the agreement names."""
+def _read_ids(
+    config: PartyConfig, checked: Mapping[TableName, IdSummary]
+) -> dict[TableName, TableIds]:
+    """Read and check the IDs of every table that the agreement names, unless they are checked."""
     tables: dict[TableName, Table] = {"train": config.data.train}
     if config.agreement.training.test_table:
-        if config.data.test_table is None:
-            raise ConfigurationError(
-                "data.test: missing; the agreement says that both parties have a test table "
-                "(agreement.training.test_table)"
-            )
-        tables["test"] = config.data.test_table
+        tables["test"] = test_table_settings(config)
     read: dict[TableName, TableIds] = {}
     for name, table in tables.items():
         storage = FolderStorage(config.run_directory)  # for unlinked temporary files
-        read[name] = TableIds(table, config.agreement.id_normalisation, storage)
+        with told_as(f"its {TABLE_TITLES[name]} table was rejected"):
+            read[name] = TableIds(
+                table, config.agreement.id_normalisation, storage, checked.get(name)
+            )
         log.info("IDs read from the %s table", name, extra=for_owner(f"{len(read[name]):,} IDs"))
     return read

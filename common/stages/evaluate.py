@@ -26,29 +26,35 @@ from florist.common.evidence.record import StageFacts
 from florist.common.groups import make_group
 from florist.common.privacy.ledger import open_ledger
 from florist.common.reports.evaluation_report import EvaluationReport, render
-from florist.common.stages.evaluation_table import read_evaluation_table, table_settings
-from florist.common.stages.evaluation_union import (
+from florist.common.stages.evaluation_checks import (
     PeopleAnnouncement,
-    UnionAgreement,
     check_kept_union,
     releases,
+    table_settings,
 )
-from florist.common.stages.result_files import write_json
+from florist.common.stages.evaluation_table import read_evaluation_table
+from florist.common.stages.evaluation_union import UnionAgreement
+from florist.common.stages.result_files import json_text, replace_file, write_json
 from florist.common.stages.stage import Stage
 from florist.common.stages.stage_evidence import model_facts, union_facts
 from florist.common.synthetic.feature_strategies import FEATURE_STRATEGIES
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.training.devices import pick_device, set_threads
+from florist.common.training.run_inputs import InputRecord, Inputs, load_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pydantic import JsonValue
+
     from florist.common.bundle.bundle import Bundle
+    from florist.common.evaluation.worth import Evaluated
     from florist.common.groups.group import Group
     from florist.common.privacy.ledger import Ledger
     from florist.common.session.alignment_result import EvaluationUnion
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.settings.party_config import PartyConfig
@@ -68,10 +74,20 @@ class EvaluateInputs:
     ledger: Ledger
 
 
-class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EvaluateOutcome:
+    """What is known when the last message was sent, and how to find out the rest."""
+
+    report: EvaluationReport
+    evaluated: Evaluated
+
+
+class EvaluateStage(Stage[EvaluateInputs, EvaluateOutcome]):
     """Evaluates the trained model with the peer."""
 
     name = "evaluate"
+    #: A sentence on who has signed the evidence, once it is known.
+    _evidence = ""
 
     @contextmanager
     def open_inputs(self) -> Iterator[EvaluateInputs]:
@@ -81,7 +97,8 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
         bundle = load_bundle(self.runs, self.role.name, pick_device(config.training.device))
         check_strategy(bundle.agreement.training)
         table = read_evaluation_table(config, settings, bundle)
-        check_kept_union(self.runs, table, config.agreement.evaluation)
+        check_kept_union(self.runs, table.fingerprint, config.agreement.evaluation)
+        check_kept_table(self.runs, table, bundle)
         compute = config.compute
         with open_ledger(config) as ledger:
             announcement = PeopleAnnouncement(
@@ -101,8 +118,10 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             ) as group:
                 yield EvaluateInputs(bundle, table, announcement, group, ledger)
 
-    def work(self, inputs: EvaluateInputs, session: Session) -> EvaluationReport:
+    def work(self, inputs: EvaluateInputs, session: Session) -> EvaluateOutcome:
         compare_bundles(session, inputs.bundle)
+        run_name = inputs.bundle.run.hex()[:12]
+        log.info("evaluating the model of run %s", run_name, extra={"run": run_name})
         channel = session.channel(EVALUATION)
         union = UnionAgreement(
             self.role,
@@ -123,24 +142,28 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
         ):
             self._open_journal(journal, union, inputs.bundle)
             parts = _parts(self.config, union, inputs.table, journal)
-            found = self.role.evaluate(inputs.bundle, parts, channel, step)
+            evaluated = self.role.evaluate(inputs.bundle, parts, channel, step)
+            journal.settle()
+            self.runs.mark_evaluation_started(journal.confirmed)
         config, bundle, summary = self.config, inputs.bundle, union.alignment.summary
-        return EvaluationReport(
+        report = EvaluationReport(
             party=config.party.name,
             peer=config.party.peer,
             role=self.role.name,
             release=RELEASE,
             finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
             run=bundle.run.hex(),
+            model=(bundle.digest.hex(), bundle.peer_digest.hex()),
             agreement=config.agreement.evaluation.model_dump(mode="json"),
             table_rows=summary.rows,
             sizes=summary.sizes,
             privacy=summary.privacy,
-            found=found,
-            own_features=isinstance(bundle, ActiveBundle) and bundle.has_features,
+            found=evaluated.found,
+            own_features=bundle.has_features if isinstance(bundle, ActiveBundle) else None,
             bytes_sent=session.traffic.sent,
             bytes_received=session.traffic.received,
         )
+        return EvaluateOutcome(report, evaluated)
 
     def _open_journal(
         self, journal: EvaluationJournal, union: EvaluationUnion, bundle: Bundle
@@ -152,17 +175,20 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
             SecretDraws(union.secret).derive("journal").secret,
             self.config.agreement.evaluation.max_models,
             must_exist=self.runs.has_started_evaluation,
+            confirmed=self.runs.journal_records(),
         )
-        self.runs.mark_evaluation_started()
+        self.runs.mark_evaluation_started(journal.confirmed)
 
     def save(
-        self, inputs: EvaluateInputs, outcome: EvaluationReport, session: Session, folder: Path
+        self, inputs: EvaluateInputs, outcome: EvaluateOutcome, session: Session, folder: Path
     ) -> None:
-        if outcome.warning:
-            log.warning("%s", outcome.warning)
-        write_json(folder / "evaluation.json", outcome.to_json(), allow_nan=False)
+        if outcome.report.warning:
+            log.warning("%s", outcome.report.warning)
+        write_json(folder / "evaluation.json", outcome.report.to_json(), allow_nan=False)
+        settings: dict[str, JsonValue] = {"model": _model_id(inputs.bundle)}
+        InputRecord.of(Inputs(settings, {"evaluation": inputs.table.content})).save(folder)
 
-    def facts(self, inputs: EvaluateInputs, outcome: EvaluationReport, folder: Path) -> StageFacts:
+    def facts(self, inputs: EvaluateInputs, outcome: EvaluateOutcome, folder: Path) -> StageFacts:
         summary, bundle = self.runs.load_summary("evaluation"), inputs.bundle
         aligned = union_facts(self.role.name, summary, self.runs.evaluation_alignment)
         model = model_facts(
@@ -171,9 +197,42 @@ class EvaluateStage(Stage[EvaluateInputs, EvaluationReport]):
         return StageFacts({"evaluation": aligned}, model)
 
     def report(
-        self, inputs: EvaluateInputs, outcome: EvaluationReport, session: Session, evidence: str
+        self, inputs: EvaluateInputs, outcome: EvaluateOutcome, session: Session, evidence: str
     ) -> str:
-        return render(replace(outcome, evidence=evidence))
+        self._evidence = evidence
+        return render(replace(outcome.report, evidence=evidence))
+
+    def after_peer(self, inputs: EvaluateInputs, outcome: EvaluateOutcome, folder: Path) -> None:
+        if not self.config.training.worth:
+            return
+        worth = outcome.evaluated.worth(self.config, self.progress)
+        report = replace(outcome.report, worth=worth, evidence=self._evidence)
+        replace_file(folder / "evaluation.json", json_text(report.to_json(), allow_nan=False))
+        replace_file(folder / "report.html", render(report))
+
+
+def check_kept_table(runs: RunDirectory, table: EvaluationTable, bundle: Bundle) -> None:
+    """Check that the features and labels are those of an earlier evaluation of this model.
+
+    The same questions are answered again, and no others. For another model, other features are
+    accepted, and reported.
+
+    Raises:
+        ConfigurationError: they have changed; names the columns.
+    """
+    record = load_record(runs, "evaluate")
+    if record is None or not (changes := record.changed_content("evaluation", table.content)):
+        return
+    if record.settings.get("model") == _model_id(bundle):
+        raise ConfigurationError(
+            f"{changes}, and this model was evaluated before; restore the table. The earlier "
+            "result is still valid"
+        )
+    log.warning("%s; the figures are not comparable with those of the earlier model", changes)
+
+
+def _model_id(bundle: Bundle) -> str:
+    return (bundle.digest + bundle.peer_digest).hex()
 
 
 def check_strategy(agreement: TrainingAgreement) -> None:

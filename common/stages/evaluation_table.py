@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from florist.common.bundle.bundle import ActiveBundle
-from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import for_owner
+from florist.common.data.content_fingerprint import array_fingerprint
 from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.data.table_ids import IdReader
 from florist.common.evaluation.metric_estimates import check_labels
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import quick_digests
+from florist.common.training.run_inputs import TableContent
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,28 +39,10 @@ class EvaluationTable:
     fingerprint: str
     features: Features | None
     labels: npt.NDArray[np.int64] | None
+    content: TableContent
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-def table_settings(config: PartyConfig) -> Table:
-    """Return the settings of the evaluation table.
-
-    Raises:
-        ConfigurationError: there is no such table.
-    """
-    if not config.agreement.evaluation.table:
-        raise ConfigurationError(
-            "agreement.evaluation.table: is false, so there is nothing to evaluate on; set it to "
-            "true on both sides, and name your table at data.evaluation"
-        )
-    if config.data.evaluation_table is None:
-        raise ConfigurationError(
-            "data.evaluation: missing; the agreement says that both parties have an evaluation "
-            "table (agreement.evaluation.table)"
-        )
-    return config.data.evaluation_table
 
 
 def read_evaluation_table(config: PartyConfig, settings: Table, bundle: Bundle) -> EvaluationTable:
@@ -88,7 +71,9 @@ def read_evaluation_table(config: PartyConfig, settings: Table, bundle: Bundle) 
     log.info("evaluation table read, %r", bundle, extra=for_owner(f"{scan.rows:,} rows"))
     # In memory: if read from files, the time per block would reveal which rows were read before.
     features = encode_in_memory(scan) if any(preprocessing.sizes) else None
-    return EvaluationTable(scan.ids, scan.fingerprint, features, labels)
+    label_tag = None if labels is None else array_fingerprint(labels)
+    content = TableContent(scan.features, label_tag, scan.stamp)
+    return EvaluationTable(scan.ids, scan.fingerprint, features, labels, content)
 
 
 def _warn_of_training_people(config: PartyConfig, ids: IdColumn) -> None:

@@ -6,7 +6,7 @@ The union is kept: a model that is evaluated again sees the same people with the
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,109 +17,29 @@ from florist.common.core.text import for_owner
 from florist.common.data.id_check import fingerprint
 from florist.common.evaluation.reserved_rows import random_rows
 from florist.common.psu.executor import LocalExecutor
-from florist.common.psu.padded_set import noise_of
 from florist.common.psu.sealed_keys import SecretsInMemory
 from florist.common.psu.union_runner import LocalUnionRunner
 from florist.common.session.alignment_result import Alignment, EvaluationUnion
 from florist.common.session.mutual_check import mutual_check
+from florist.common.stages.evaluation_checks import how_to_align_again
 from florist.common.stages.overlap import check_union_overlap
 from florist.common.stages.table_aligner import TableAligner, settle_finished
 from florist.common.synthetic.secret_draws import SecretDraws
 from florist.common.transport.messages import EvaluationOpening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from florist.common.core.progress import Progress
     from florist.common.groups.group import Group
-    from florist.common.privacy.count_noise import CountNoise
     from florist.common.privacy.ledger import Ledger
     from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
-    from florist.common.settings.agreement import EvaluationAgreement
     from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.evaluation_checks import PeopleAnnouncement
     from florist.common.stages.evaluation_table import EvaluationTable
     from florist.common.stages.role import Role
     from florist.common.transport.channel import Channel
 
 log = logging.getLogger("florist.evaluate")
-
-
-def check_kept_union(
-    runs: RunDirectory, table: EvaluationTable, agreement: EvaluationAgreement
-) -> None:
-    """Check that a union kept from an earlier evaluation is of the same table and stand-ins.
-
-    Raises:
-        ConfigurationError: it is of another table, or was made for other stand-ins.
-    """
-    kept = runs.load_evaluation_union()
-    if kept is None:
-        return
-    summary = kept.alignment.summary
-    stand_ins = summary.agreement.get("evaluation", {}).get("stand_ins", agreement.stand_ins)
-    if stand_ins != agreement.stand_ins:
-        raise ConfigurationError(
-            f"agreement.evaluation.stand_ins: the evaluation tables were aligned for {stand_ins}; "
-            "with other stand-ins for the same people, the active party could find out who is "
-            f"shared by comparing both evaluations. Set it to {stand_ins} again"
-        )
-    if summary.table_fingerprint != table.fingerprint:
-        raise ConfigurationError(
-            "data.evaluation: its IDs are not the ones that were aligned for an earlier "
-            f"evaluation; restore the table, or name another run_directory. {_start_over(runs)}"
-        )
-
-
-def _start_over(runs: RunDirectory) -> str:
-    return (
-        f"To align again, both parties delete {runs.evaluation_alignment.name} from their run "
-        "directories: people who are evaluated again then have other stand-ins, and by comparing "
-        "both evaluations the active party can find out who is shared"
-    )
-
-
-def releases(config: PartyConfig) -> int:
-    """Return how many sizes a party announces for a new evaluation union.
-
-    That of its set; and before that, for stand-ins that are used once, see `PeopleAnnouncement`.
-    """
-    return 2 if config.agreement.evaluation.stand_ins == "once" else 1
-
-
-@dataclass(slots=True)
-class PeopleAnnouncement:
-    """The number of UIDs that we announce before a union without repeats.
-
-    It hides the size of our table as the union's sizes do, by noise that is drawn once.
-    """
-
-    role: Role
-    config: PartyConfig
-    #: The size of our table.
-    rows: int
-    #: Called once with the number, just before we announce it.
-    before_announcing: Callable[[int], None] = lambda _number: None
-    _people: int | None = field(default=None, init=False)
-
-    def check(self) -> None:
-        """Raise ConfigurationError if the table is too small, whatever the noise."""
-        if self.config.agreement.evaluation.stand_ins == "once":
-            noise = self._noise
-            most = 0 if noise is None else noise.pool_size
-            self.role.people_to_announce(self.config, self.rows, most)
-
-    def people(self) -> int:
-        """Return the number to announce, which is the same each time."""
-        if self._people is None:
-            draw = 0 if self._noise is None else self._noise.draw()
-            self._people = self.role.people_to_announce(self.config, self.rows, draw)
-            self.before_announcing(self._people)
-        return self._people
-
-    @property
-    def _noise(self) -> CountNoise | None:
-        return noise_of(self.config.agreement.union.privacy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +96,7 @@ class UnionAgreement:
                 raise ConfigurationError(
                     "the two parties do not hold the same alignment of their evaluation tables: "
                     f"restore {self.runs.evaluation_alignment}, here or at the peer. "
-                    f"{_start_over(self.runs)}"
+                    f"{how_to_align_again(self.runs)}"
                 )
 
         return mutual_check(self.channel, ours, check)

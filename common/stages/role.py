@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation_data import EvaluationData
-    from florist.common.evaluation.metric_estimates import Evaluation
+    from florist.common.evaluation.worth import Evaluated, Worth
     from florist.common.observability.service_watch import ServiceWatch
     from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.party_config import PartyConfig
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
@@ -91,6 +92,20 @@ class Role(ABC):
     def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
         """Make this party's half of the model, ready for training."""
 
+    @abstractmethod
+    def worth_of_training(
+        self,
+        half: Half[Any],
+        setup: HalfSetup,
+        preprocessing: Preprocessing,
+        runs: RunDirectory,
+        progress: Progress,
+    ) -> Worth:
+        """Return what the trained model is worth to this party, computed without the peer.
+
+        Called after the session, when `runs` has the trained half.
+        """
+
     def on_run_start(self, run: Run, audit: AuditRecord | None) -> None:  # noqa: B027 - optional
         """Do nothing by default; called before the first step of a training run.
 
@@ -124,11 +139,8 @@ class Role(ABC):
     @abstractmethod
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
-    ) -> Evaluation | None:
-        """Take this role's part in an evaluation.
-
-        Returns what it learns of the result, or None if that is nothing by agreement.
-        """
+    ) -> Evaluated:
+        """Take this role's part in an evaluation, and return what it learns of the result."""
 
     # --- serving ---
 
@@ -181,6 +193,16 @@ class ForwardingRole(Role):
     def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
         return self._inner.make_half(setup, channel, run)
 
+    def worth_of_training(
+        self,
+        half: Half[Any],
+        setup: HalfSetup,
+        preprocessing: Preprocessing,
+        runs: RunDirectory,
+        progress: Progress,
+    ) -> Worth:
+        return self._inner.worth_of_training(half, setup, preprocessing, runs, progress)
+
     def on_run_start(self, run: Run, audit: AuditRecord | None) -> None:
         self._inner.on_run_start(run, audit)
 
@@ -192,7 +214,7 @@ class ForwardingRole(Role):
 
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
-    ) -> Evaluation | None:
+    ) -> Evaluated:
         return self._inner.evaluate(bundle, parts, channel, progress)
 
     def serve(

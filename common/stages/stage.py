@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from florist.common.core.clock import SYSTEM_CLOCK
+from florist.common.core.errors import ConfigurationError
 from florist.common.evidence.evidence_file import save_evidence
 from florist.common.evidence.record import StageFacts
 from florist.common.session.reconnect import run_with_peer
@@ -15,15 +17,20 @@ from florist.common.session.stage_state import StageState
 from florist.common.stages.stage_evidence import EvidenceExchange
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from florist.common.core.clock import Clock
     from florist.common.core.progress import Progress
+    from florist.common.data.id_check import IdSummary
+    from florist.common.session.alignment_result import TableName
     from florist.common.session.session import Session
     from florist.common.session.stage_state import StageName, StageOptions
     from florist.common.settings.party_config import PartyConfig
     from florist.common.stages.role import Role
+
+log = logging.getLogger("florist.stages")
 
 #: What a stage reads before it contacts the peer, and what it computes with the peer.
 Inputs = TypeVar("Inputs")
@@ -39,6 +46,8 @@ class StageContext:
     options: StageOptions
     progress: Progress
     clock: Clock = SYSTEM_CLOCK
+    #: The IDs that `validate_run` has checked already, by table.
+    checked_ids: Mapping[TableName, IdSummary] = field(default_factory=dict)
 
     @property
     def runs(self) -> RunDirectory:
@@ -98,6 +107,12 @@ class Stage(ABC, Generic[Inputs, Outcome]):
     def clean_up(self, inputs: Inputs) -> None:
         """Delete what is needed only while the stage is incomplete. The peer is finished too."""
 
+    def after_peer(self, inputs: Inputs, outcome: Outcome, folder: Path) -> None:
+        """Add to the result in `folder` what needs no peer. Both parties have their results.
+
+        What is computed here delays nobody, and how long it takes is not visible to the peer.
+        """
+
     def run(self) -> Path:
         """Run the stage to its end and return the folder with its result.
 
@@ -114,6 +129,7 @@ class Stage(ABC, Generic[Inputs, Outcome]):
             state.refuse_complete()
             with self.open_inputs() as inputs:
                 exchange = EvidenceExchange(self.context, self.name)
+                outcomes: list[Outcome] = []
 
                 def work(session: Session) -> None:
                     with exchange.counting(session):
@@ -127,11 +143,22 @@ class Stage(ABC, Generic[Inputs, Outcome]):
                             if report is not None:
                                 (folder / "report.html").write_text(report, encoding="utf-8")
                         save_evidence(runs.evidence, self.name, evidence)
+                        outcomes.append(outcome)
 
                 plaintext = self.options.plaintext
                 run_with_peer(
                     self.role, self.config, state, work, plaintext=plaintext, clock=self.clock
                 )
                 self.clean_up(inputs)
+                # Nothing if an earlier process saved the result, and the peer only now has its own.
+                if outcomes:
+                    self._try_after_peer(inputs, outcomes[-1])
             runs.drop_work(self.name)
         return runs.result(self.name)
+
+    def _try_after_peer(self, inputs: Inputs, outcome: Outcome) -> None:
+        """Report a failure, but do not fail: both parties have their results."""
+        try:
+            self.after_peer(inputs, outcome, self.runs.result(self.name))
+        except (ConfigurationError, OSError) as error:
+            log.warning("the stage is complete, but its report lacks a part: %s", error)

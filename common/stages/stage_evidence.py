@@ -128,7 +128,7 @@ def _identities(context: StageContext) -> Identities:
             role,
             config.party.peer,
             Signer.load(tls.certificate, tls.key),
-            authorities=load_certificates(tls.authority),
+            authorities=load_certificates(tls.trusted),
             peer_key_sha256=tls.peer_key_sha256,
         )
     except ConfigurationError as error:
@@ -137,10 +137,10 @@ def _identities(context: StageContext) -> Identities:
 
 
 def _audit(folder: AuditFolder) -> dict[str, Any] | None:
-    if not folder.record.exists():
-        return None
     try:
-        record = AuditRecord.load(folder.record)
+        if not folder.files.exists(folder.record.name):
+            return None
+        record = AuditRecord.load(folder)
     except ConfigurationError:
         return {"verdict": None, "why": "the record of the self-audit cannot be read"}
     return record.summary() | {"settings": record.settings.model_dump(mode="json")}

@@ -12,13 +12,16 @@ from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.self_audit import AuditPlan
 from florist.common.bundle.manifest import read_manifest
 from florist.common.bundle.saving import BundleContents, save_bundle
+from florist.common.core.errors import ConfigurationError
+from florist.common.core.interrupts import allow_interrupts
 from florist.common.core.progress import CountedProgress
 from florist.common.core.release import RELEASE
+from florist.common.data.column_report import INSPECTED_ROWS, inspect_table
 from florist.common.evidence.record import AggregateFacts, StageFacts
 from florist.common.privacy.ledger import open_ledger
 from florist.common.reports.training_report import TrainingReport, render
 from florist.common.stages.overlap import check_union_overlap
-from florist.common.stages.result_files import write_json
+from florist.common.stages.result_files import json_text, replace_file, write_json
 from florist.common.stages.stage import Stage
 from florist.common.stages.stage_evidence import model_facts, union_facts
 from florist.common.stages.training_session import (
@@ -28,20 +31,24 @@ from florist.common.stages.training_session import (
     train_with_peer,
 )
 from florist.common.stages.training_tables import PreparedTables, prepare_tables
+from florist.common.storage.manifest import write_manifest
 from florist.common.synthetic.label_strategies import label_strategy
 from florist.common.training.aggregate_run import AggregateRecord
 from florist.common.training.event_files import EventFiles
 from florist.common.training.half_setup import HalfSetup
 from florist.common.training.half_state import tensors_of
+from florist.common.training.mlflow_run import MlflowRun, public_parameters
 from florist.common.training.row_codec import check_block_size
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.run_handshake import run_id
+from florist.common.training.run_inputs import Inputs, compared_settings
 from florist.common.training.training_journal import TrainingJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from florist.common.data.column_report import TableReport
     from florist.common.session.run_directory import RunDirectory
     from florist.common.session.session import Session
     from florist.common.settings.agreement import TrainingAgreement
@@ -63,6 +70,8 @@ class TrainStage(Stage[TrainInputs, Trained]):
     """Trains the model with the peer and saves this party's half."""
 
     name = "train"
+    #: As written before the session ended.
+    _report: TrainingReport | None = None
 
     @contextmanager
     def open_inputs(self) -> Iterator[TrainInputs]:
@@ -100,6 +109,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
                 # Where the agreement says `auto`, another release may choose other numbers.
                 "batch size and learning rate": _steps(prepared.data.agreement),
             },
+            inputs=Inputs(compared_settings(config), prepared.contents),
             seed=config.training.seed,
             on_start=self.role.on_run_start,
             on_checkpoint=_event_writer(config, runs),
@@ -158,6 +168,7 @@ class TrainStage(Stage[TrainInputs, Trained]):
             class_names=inputs.prepared.class_names,
         )
         save_bundle(folder, contents, session)
+        allow_interrupts()  # the peer has completed the last step
         history = outcome.run.history
         write_json(
             folder / "metrics.json",
@@ -168,6 +179,8 @@ class TrainStage(Stage[TrainInputs, Trained]):
             },
         )
         write_json(folder / "history.json", history.to_json())
+        if outcome.run.inputs is not None:
+            outcome.run.inputs.save(folder)
 
     def facts(self, inputs: TrainInputs, outcome: Trained, folder: Path) -> StageFacts:
         role, found = self.role.name, read_manifest(folder, self.role.name)
@@ -178,35 +191,53 @@ class TrainStage(Stage[TrainInputs, Trained]):
         return StageFacts({"train": aligned}, model, aggregate)
 
     def report(self, inputs: TrainInputs, outcome: Trained, session: Session, evidence: str) -> str:
+        self._report = self._training_report(inputs, outcome, session, evidence)
+        return render(self._report)
+
+    def after_peer(self, inputs: TrainInputs, outcome: Trained, folder: Path) -> None:
+        # With an evaluation, its report has the comparison; the peer would wait for it here.
+        if not self.config.training.worth or self.config.agreement.evaluation.table:
+            return
+        worth = self.role.worth_of_training(
+            outcome.half, inputs.half, inputs.prepared.preprocessing, self.runs, self.progress
+        )
+        assert self._report is not None
+        replace_file(folder / "worth.json", json_text(worth.to_json(), allow_nan=False))
+        replace_file(folder / "report.html", render(replace(self._report, worth=worth)))
+
+    def _training_report(
+        self, inputs: TrainInputs, outcome: Trained, session: Session, evidence: str
+    ) -> TrainingReport:
         config, summary, history = self.config, inputs.prepared.summary, outcome.run.history
-        return render(
-            TrainingReport(
-                party=config.party.name,
-                peer=config.party.peer,
-                role=self.role.name,
-                release=RELEASE,
-                finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                agreement=config.agreement.model_copy(
-                    update={"training": inputs.prepared.data.agreement}
-                ).model_dump(mode="json"),
-                sizes=summary.sizes,
-                privacy=summary.privacy,
-                history=history,
-                metrics=_test_metrics(history),
-                calibration=outcome.half.calibration_points(),
-                comparison=None,
-                model=outcome.half.describe(),
-                bytes_sent=session.traffic.sent,
-                bytes_received=session.traffic.received,
-                audit=outcome.audit,
-                evidence=evidence,
-            )
+        return TrainingReport(
+            party=config.party.name,
+            peer=config.party.peer,
+            role=self.role.name,
+            release=RELEASE,
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            agreement=config.agreement.model_copy(
+                update={"training": inputs.prepared.data.agreement}
+            ).model_dump(mode="json"),
+            sizes=summary.sizes,
+            privacy=summary.privacy,
+            history=history,
+            metrics=_test_metrics(history),
+            calibration=outcome.half.calibration_points(),
+            comparison=None,
+            model=outcome.half.describe(),
+            bytes_sent=session.traffic.sent,
+            bytes_received=session.traffic.received,
+            audit=outcome.audit,
+            evidence=evidence,
+            columns=_column_report(config),
         )
 
     def clean_up(self, inputs: TrainInputs) -> None:
         inputs.run.store.clear()
         inputs.run.journal.delete()
         inputs.run.aggregate.delete()
+        if self.runs.tensorboard.is_dir():
+            write_manifest(self.runs.tensorboard)
 
 
 def check_settings(role: Role, config: PartyConfig) -> None:
@@ -221,14 +252,40 @@ def check_settings(role: Role, config: PartyConfig) -> None:
     role.check_model(config)
 
 
+def _column_report(config: PartyConfig) -> TableReport | None:
+    try:
+        return inspect_table(
+            config.data.train,
+            config.agreement.id_normalisation,
+            config.data.preprocessing,
+            max_rows=INSPECTED_ROWS,
+        )
+    except ConfigurationError:  # the table was removed meanwhile
+        return None
+
+
 def _steps(agreement: TrainingAgreement) -> str:
     return f"{agreement.known_batch_size}, {agreement.known_learning_rate!r}"
 
 
 def _event_writer(config: PartyConfig, runs: RunDirectory) -> Callable[[History], None]:
-    if not config.training.tensorboard:
-        return lambda _: None
-    return EventFiles(runs.tensorboard).update
+    """Return what records the history: event files, MLflow, both or none."""
+    records: list[Callable[[History], None]] = []
+    if config.training.tensorboard:
+        records.append(EventFiles(runs.tensorboard).update)
+    if config.training.mlflow is not None:
+        training = config.agreement.training
+        parameters = public_parameters(
+            agreement=training, model=config.model, optimiser=config.optimiser
+        )
+        uri, party = config.training.mlflow, config.party.name
+        records.append(MlflowRun(uri, party, parameters, training.epochs).update)
+
+    def record(history: History) -> None:
+        for each in records:
+            each(history)
+
+    return record
 
 
 def _test_metrics(history: History) -> dict[str, float]:

@@ -19,6 +19,7 @@ from florist.common.training.aggregate_run import AGGREGATE, AggregateRecord, Ag
 from florist.common.training.history import History
 from florist.common.training.loop import Half, Run, train
 from florist.common.training.run_handshake import TRAINING, ResumableRun, open_run, run_id
+from florist.common.training.run_inputs import InputRecord
 from florist.common.training.schedule import Schedule
 from florist.common.training.transfers import TRANSFERS
 
@@ -32,14 +33,28 @@ if TYPE_CHECKING:
     from florist.common.label_aggregate.first_model import Aggregate, FirstModel
     from florist.common.settings.agreement import TrainingAgreement
     from florist.common.training.half_setup import HalfSetup
-    from florist.common.training.run_checkpoints import RunCheckpoints
+    from florist.common.training.run_checkpoints import RunCheckpoint, RunCheckpoints
     from florist.common.training.run_handshake import OpenedRun
+    from florist.common.training.run_inputs import Inputs
     from florist.common.training.seen_rows import SeenRows
     from florist.common.training.training_journal import TrainingJournal
     from florist.common.transport.channel import Channel, Link
 
 
 log = logging.getLogger("florist.train")
+
+
+class OtherInputs(ConfigurationError):  # noqa: N818 - named after the event
+    """An interrupted run was started with other settings or tables than it would resume with."""
+
+    advice = (
+        "Restore what the message names and start again: the run resumes. Or start over on both "
+        "sides with --force."
+    )
+
+    @property
+    def for_peer(self) -> str:
+        return "its settings or data have changed since the run was interrupted"
 
 
 def _ignore_start(_run: Run, _audit: AuditRecord | None) -> None:
@@ -67,6 +82,8 @@ class RunSetup:
     journal: TrainingJournal
     #: Digests of agreement, union and table; checkpoints with others are refused.
     identity: dict[str, str]
+    #: The settings and the content of the tables; a run with others is not resumed.
+    inputs: Inputs | None = None
     #: Fixed in experiments; None uses the operating system's randomness.
     seed: int | None = None
     #: Called before the first step, with the record of the self-audit, if there is one.
@@ -124,57 +141,67 @@ def train_with_peer(
         have=have,
         nonce=None if run_setup.seed is None else draws.derive("nonce").secret,
     )
+    run_name = run_id(opened.seed).hex()[:12]
+    log.info("training run %s", run_name, extra={"run": run_name})
     checkpoint = run_setup.store.load(opened.first_step) if opened.resumed else None
     if checkpoint is not None:
         draws = SecretDraws(bytes.fromhex(checkpoint.facts.secret))
-    _open_journal(run_setup, opened, draws, have.journal_records if have else 0)
-    schedule = Schedule(
-        opened.seed,
-        half_setup.data.train.sizes.union,
-        agreement.known_batch_size,
-        agreement.epochs,
-    )
-    audit = start_audit(
-        run_setup.audit,
-        AuditedRun(
-            role,
-            half_setup.data,
-            schedule,
-            opened.first_step,
-            run_setup.union_sha256,
-            opened.resumed,
-        ),
-    )
-    run = Run(
-        schedule=schedule,
-        draws=draws,
-        history=checkpoint.facts.history if checkpoint else History(),
-        store=run_setup.store,
-        checkpoint_every=agreement.checkpoint_every,
-        identity=run_setup.identity,
-        on_checkpoint=run_setup.on_checkpoint,
-        after_step=audit.after_step if audit else _ignore_step,
-        journal=run_setup.journal,
-        transfers=link.channel(TRANSFERS) if agreement.stand_ins == "oblivious" else None,
-        aggregate=None if checkpoint else _aggregate_run(link, run_setup, agreement, progress),
-        observe_aggregate=run_setup.observe_aggregate,
-        observe=audit.see if audit else run_setup.observe,
-    )
-    record = audit.record if audit else None
-    run_setup.on_start(run, record)
-    half = make_half(half_setup, channel, run)
-    if checkpoint is None:
-        run_setup.store.clear()
-    else:
-        half.load(dict(checkpoint.tensors), checkpoint.facts.half)
-    with (
-        closing(run_setup.journal),
-        closing(half),
-        keep_freed_memory(),
-        progress.step("training") as step,
-    ):
-        train(half, run, opened.first_step, step)
+    with closing(run_setup.journal):
+        _open_journal(run_setup, opened, draws, have.journal_records if have else 0)
+        schedule = Schedule(
+            opened.seed,
+            half_setup.data.train.sizes.union,
+            agreement.known_batch_size,
+            agreement.epochs,
+        )
+        audit = start_audit(
+            run_setup.audit,
+            AuditedRun(
+                role,
+                half_setup.data,
+                schedule,
+                opened.first_step,
+                run_setup.union_sha256,
+                opened.resumed,
+            ),
+        )
+        run = Run(
+            schedule=schedule,
+            draws=draws,
+            history=checkpoint.facts.history if checkpoint else History(),
+            store=run_setup.store,
+            checkpoint_every=agreement.checkpoint_every,
+            identity=run_setup.identity,
+            on_checkpoint=run_setup.on_checkpoint,
+            after_step=audit.after_step if audit else _ignore_step,
+            journal=run_setup.journal,
+            inputs=_input_record(run_setup, checkpoint),
+            transfers=link.channel(TRANSFERS) if agreement.stand_ins == "oblivious" else None,
+            aggregate=None if checkpoint else _aggregate_run(link, run_setup, agreement, progress),
+            observe_aggregate=run_setup.observe_aggregate,
+            observe=audit.see if audit else run_setup.observe,
+        )
+        record = audit.record if audit else None
+        run_setup.on_start(run, record)
+        half = make_half(half_setup, channel, run)
+        if checkpoint is None:
+            run_setup.store.clear()
+        else:
+            half.load(dict(checkpoint.tensors), checkpoint.facts.half)
+        with (
+            closing(half),
+            keep_freed_memory(),
+            progress.step("training") as step,
+        ):
+            train(half, run, opened.first_step, step)
     return Trained(half, run, record)
+
+
+def _input_record(setup: RunSetup, checkpoint: RunCheckpoint | None) -> InputRecord | None:
+    """Return the record of what the run was started with, which stays the same."""
+    if checkpoint is not None and checkpoint.facts.inputs is not None:
+        return checkpoint.facts.inputs
+    return None if setup.inputs is None else InputRecord.of(setup.inputs)
 
 
 def _aggregate_run(
@@ -215,17 +242,21 @@ def find_resumable(setup: RunSetup) -> ResumableRun | None:
     """Return the run whose checkpoints are on disk, if any.
 
     Raises:
-        ConfigurationError: it belongs to another agreement, union or table.
+        OtherInputs: it belongs to another agreement, union or table, or to other settings.
+        DamagedFile: all its checkpoints are damaged.
     """
-    steps = setup.store.steps()
+    steps = setup.store.loadable_steps()
     if not steps:
         return None
     newest = setup.store.load(max(steps))
-    for what, ours in setup.identity.items():
-        if newest.facts.identity.get(what) != ours:
-            raise ConfigurationError(
-                f"the checkpoints in {setup.store.directory} belong to another {what}; "
-                "restore it, or start over with --force"
-            )
     facts = newest.facts
+    others = [what for what, ours in setup.identity.items() if facts.identity.get(what) != ours]
+    changes = facts.inputs.differences(setup.inputs) if facts.inputs and setup.inputs else []
+    if others or changes:
+        kind = f"another {' and another '.join(others)}" if others else "other settings or data"
+        named = f": {'; '.join(changes)}" if changes else ""
+        raise OtherInputs(
+            f"the checkpoints in {setup.store.directory} belong to {kind}{named}; restore it, or "
+            "start over with --force"
+        )
     return ResumableRun(bytes.fromhex(facts.seed), steps, facts.journal_records)

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from florist.common.core.errors import ConfigurationError
-from florist.common.core.text import for_owner
+from florist.common.core.text import counted, for_owner
+from florist.common.data.content_fingerprint import array_fingerprint
 from florist.common.data.feature_store import FeatureStore
+from florist.common.data.labels import held_out_labels, training_labels
 from florist.common.data.scan_table import scan_table
+from florist.common.stages.expectations import few_steps_advice, is_few
+from florist.common.stages.table_validation import test_table_settings
 from florist.common.storage.files import FolderStorage
 from florist.common.synthetic.membership import Membership
 from florist.common.training.devices import enable_determinism, pick_device, set_threads
+from florist.common.training.run_inputs import TableContent
 from florist.common.training.training_data import TrainingData, TrainingTable
 
 if TYPE_CHECKING:
@@ -32,9 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("florist.train")
 
-#: With fewer steps, a warning says how to get more.
-FEW_STEPS = 100
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PreparedTables:
@@ -44,6 +46,8 @@ class PreparedTables:
     data: TrainingData
     summary: AlignmentSummary
     class_names: tuple[str, ...]
+    #: The fingerprints of each table.
+    contents: dict[str, TableContent]
 
 
 def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> PreparedTables:
@@ -54,9 +58,12 @@ def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepa
     """
     agreement = config.agreement.training
     with _feature_store(config, runs) as store:
-        train, preprocessing, summary, names = _train_table(role, config, runs, store)
+        contents: dict[str, TableContent] = {}
+        train, preprocessing, summary, names = _train_table(role, config, runs, store, contents)
         test = (
-            _test_table(config, runs, store, preprocessing, names) if agreement.test_table else None
+            _test_table(config, runs, store, preprocessing, names, contents)
+            if agreement.test_table
+            else None
         )
     set_threads(config.training.threads, config.training.processes)
     device = pick_device(config.training.device, config.training.processes)
@@ -71,7 +78,7 @@ def prepare_tables(role: Role, config: PartyConfig, runs: RunDirectory) -> Prepa
     )
     data = TrainingData(agreement, device, train, test)
     _log_steps(data.agreement, summary.union_size)
-    return PreparedTables(preprocessing, data, summary, names or ())
+    return PreparedTables(preprocessing, data, summary, names or (), contents)
 
 
 @contextmanager
@@ -84,7 +91,11 @@ def _feature_store(config: PartyConfig, runs: RunDirectory) -> Iterator[FeatureS
 
 
 def _train_table(
-    role: Role, config: PartyConfig, runs: RunDirectory, store: FeatureStore
+    role: Role,
+    config: PartyConfig,
+    runs: RunDirectory,
+    store: FeatureStore,
+    contents: dict[str, TableContent],
 ) -> tuple[TrainingTable, Preprocessing, AlignmentSummary, tuple[str, ...] | None]:
     """Return the table, its preprocessing, its alignment and the names of its classes."""
     alignment = runs.load_alignment("train")
@@ -102,8 +113,9 @@ def _train_table(
             "and there is nothing to learn"
         )
     role.check_features(scan.preprocessing)
-    labels = scan.labels.labels(config.agreement.training.classes) if scan.labels else None
+    labels = training_labels(scan.labels, config.agreement.training) if scan.labels else None
     parts = _table_parts(alignment, scan, store, labels)
+    contents["train"] = table_content(scan, labels)
     return parts, scan.preprocessing, alignment.summary, labels.names if labels else None
 
 
@@ -113,17 +125,13 @@ def _test_table(
     store: FeatureStore,
     preprocessing: Preprocessing,
     names: tuple[str, ...] | None,
+    contents: dict[str, TableContent],
 ) -> TrainingTable:
     """Return the test table, preprocessed like the training table.
 
     It has labels if `names` lists the classes.
     """
-    agreement, table = config.agreement.training, config.data.test_table
-    if table is None:
-        raise ConfigurationError(
-            "data.test: missing; the agreement says that both parties have a test table "
-            "(agreement.training.test_table)"
-        )
+    agreement, table = config.agreement.training, test_table_settings(config)
     alignment = runs.load_alignment("test")
     scan = scan_table(
         table,
@@ -135,12 +143,15 @@ def _test_table(
     )
     _check_same_table(alignment, scan.fingerprint, "test")
     _check_all_shared(alignment)
-    labels = scan.labels.labels(agreement.classes, names=names) if scan.labels else None
-    if labels and len(set(labels.classes.tolist())) < agreement.classes:
-        raise ConfigurationError(
-            "data.test: some classes have no rows, and AUC needs rows of every class; add some"
-        )
+    labels = held_out_labels(scan.labels, agreement, names) if scan.labels and names else None
+    contents["test"] = table_content(scan, labels)
     return _table_parts(alignment, scan, store, labels)
+
+
+def table_content(scan: TableScan, labels: Labels | None) -> TableContent:
+    """Return the fingerprints of a table that was read."""
+    classes = array_fingerprint(labels.classes) if labels else None
+    return TableContent(scan.features, classes, scan.stamp)
 
 
 def _table_parts(
@@ -183,19 +194,13 @@ def _check_all_shared(alignment: Alignment) -> None:
 
 
 def _log_steps(agreement: TrainingAgreement, union_size: int) -> None:
-    steps = agreement.steps(union_size)
+    steps, batch_size = agreement.steps(union_size), agreement.known_batch_size
     log.info(
-        "%d steps of %d UIDs, learning rate %g, %s",
-        steps,
-        agreement.batch_size,
+        "%s of %s, learning rate %g, %s",
+        counted(steps, "step"),
+        counted(batch_size, "UID"),
         agreement.learning_rate,
         agreement.rate_schedule,
     )
-    if steps < FEW_STEPS:
-        log.warning(
-            "only %d training steps: a model learns little in fewer than %d; agree on an "
-            "agreement.training.batch_size below %d",
-            steps,
-            FEW_STEPS,
-            agreement.batch_size,
-        )
+    if is_few(steps):
+        log.warning("%s: %s", counted(steps, "step"), few_steps_advice(steps, batch_size))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from florist.common.bundle.bundle import Bundle
     from florist.common.core.progress import Progress, StepProgress
     from florist.common.evaluation.evaluation_data import EvaluationData
-    from florist.common.evaluation.metric_estimates import Evaluation
+    from florist.common.evaluation.worth import Evaluated
     from florist.common.observability.gauges import Stopwatch
     from florist.common.observability.status import Status
     from florist.common.psu.union_view import UnionView
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
     from florist.common.transport.channel import Channel, Link, M
+
+
+#: The part of its stage that follows the union of a table.
+_PART_AFTER = {"train": 1, "test": 2, "evaluation": 1}
 
 
 class WatchedProgress:
@@ -78,7 +82,9 @@ class WatchedRole(ForwardingRole):
             yield link
 
     def run_psu(self, link: Link, work: UnionWork, progress: Progress, table: str) -> UnionView:
-        return super().run_psu(_TimedLink(link, self._status.waits), work, progress, table)
+        view = super().run_psu(_TimedLink(link, self._status.waits), work, progress, table)
+        self._status.start_part(_PART_AFTER[table])
+        return view
 
     def make_half(self, setup: HalfSetup, channel: Channel, run: Run) -> Half[Any]:
         return super().make_half(setup, TimedChannel(channel, self._status.waits), run)
@@ -88,8 +94,9 @@ class WatchedRole(ForwardingRole):
 
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
-    ) -> Evaluation | None:
+    ) -> Evaluated:
         timed = TimedChannel(channel, self._status.waits)
+        self._status.start_part(1)  # the union may be an earlier one
         return super().evaluate(bundle, parts, timed, progress)
 
 

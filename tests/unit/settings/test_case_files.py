@@ -12,7 +12,7 @@ from florist.common.settings.loader import load_config
 CASES = Path(__file__).parents[3] / "docs" / "tutorial"
 
 
-@pytest.fixture(params=[path.name for path in sorted(CASES.iterdir()) if path.is_dir()])
+@pytest.fixture(params=[path.parent.name for path in sorted(CASES.glob("*/active.yml"))])
 def case(request: pytest.FixtureRequest) -> Path:
     return CASES / str(request.param)
 

@@ -42,7 +42,7 @@ def test_invalid_utf8(tmp_path: Path) -> None:
         ("a: 1\nb: \x07", "party.yml: line 2: contains a control character"),
         ("a: 2026-02-30", "invalid value"),
         ("[" * 1500, "nested too deeply"),
-        ("", "party.yml: is empty; expected `party`, `network`, `data`"),
+        ("", "party.yml: is empty; expected `role`, `party`, `network`"),
         ("# only a comment", "is empty"),
         ("- party", "party.yml: has no keys at the top level"),
         ("hello", "has no keys at the top level"),
