@@ -90,13 +90,23 @@ def estimate_metrics(
     found = _estimate_with(labels, predictions, shared, shuffled)
     if not deviation:
         return found
-    step = max(round(deviation), 1)
-    fewer, more = max(shared - step, FEWEST_SHARED), min(shared + step, len(labels))
-    if fewer >= more:
+    counts = nearby_counts(shared, deviation, len(labels))
+    if counts is None:
         return found
+    fewer, more = counts
     low = _estimate_with(labels, predictions, fewer, shuffled)
     high = _estimate_with(labels, predictions, more, shuffled)
     return _widened(found, low, high, deviation / (more - fewer))
+
+
+def nearby_counts(shared: int, deviation: float, rows: int) -> tuple[int, int] | None:
+    """Return numbers of shared rows about one standard deviation below and above the estimate.
+
+    None if no other number is possible.
+    """
+    step = max(round(deviation), 1)
+    fewer, more = max(shared - step, FEWEST_SHARED), min(shared + step, rows)
+    return (fewer, more) if fewer < more else None
 
 
 def _widened(found: Evaluation, low: Evaluation, high: Evaluation, scale: float) -> Evaluation:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from florist.common.core.errors import ConfigurationError
 
@@ -50,6 +49,8 @@ def auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
     Raises:
         ConfigurationError: a class has no row, or a score is not finite.
     """
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - takes more than a second
+
     classes, values = _checked(labels, scores)
     present = np.unique(classes)
     if values.ndim == 1:

@@ -202,18 +202,22 @@ def share_below(values: Floats, of: Floats) -> Floats:
 
 
 def log_loss_estimate(classes: Labels, predictions: Floats, r: float) -> Estimate:
-    """Estimate the log loss, for any number of classes; predictions are (rows, classes).
+    """Estimate the log loss, for any number of classes; predictions are (rows, classes)."""
+    influences = log_loss_influences(classes, predictions, r)
+    error = influences.std(ddof=1) / math.sqrt(len(influences))
+    return Estimate(float(influences.mean()), float(error))
 
-    The loss is linear in the label. Its standard error is computed from each row's influence on the
-    mean.
+
+def log_loss_influences(classes: Labels, predictions: Floats, r: float) -> Floats:
+    """Return the influence of each row; their mean is the log loss, which is linear in the label.
+
+    The second part is the influence through the positive rate; its mean is 0.
     """
     labels = np.eye(predictions.shape[1])[classes]
     rates = labels.mean(axis=0)
     if_so = -np.log(np.maximum(predictions, 2.0**-53))
     loss = (corrected(labels, rates, r) * if_so).sum(axis=1)
-    through_rates = (1 - 1 / r) * (labels - rates) @ if_so.mean(axis=0)
-    error = (loss + through_rates).std(ddof=1) / math.sqrt(len(loss))
-    return Estimate(float(loss.mean()), float(error))
+    return np.asarray(loss + (1 - 1 / r) * (labels - rates) @ if_so.mean(axis=0))
 
 
 def _calibration(

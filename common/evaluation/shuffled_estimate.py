@@ -109,7 +109,7 @@ def shuffled_estimate(
             "the test tables have too few people in common: with features of the active party, "
             "the estimate needs at least two"
         )
-    mixed = _Mixed(y, values, shuffled, shared / rows)
+    mixed = Mixed(y, values, shuffled, shared / rows)
     ace, curve = _calibration(mixed, bins, np.random.default_rng(seed))
     log_loss = log_loss_estimate(
         y.astype(np.int64), np.stack((1 - values, values), axis=1), shuffled.by_class(), mixed.r
@@ -117,7 +117,7 @@ def shuffled_estimate(
     return PrivateEstimate(_auc(mixed, shared), ace, log_loss, curve, rows, shared)
 
 
-class _Mixed:
+class Mixed:
     """Observed and shuffled rows with weights such that weighted sums are means over real rows."""
 
     def __init__(
@@ -163,12 +163,16 @@ class _Mixed:
         by_row -= by_row.mean(axis=0)
         return np.asarray(by_row.T @ by_row - twice)
 
-    def error(self, observed: Floats, shuffled: Floats) -> float:
-        """Return the standard error of the sum of all elements."""
-        variance = float(self.covariance(observed, shuffled)[0, 0])
+    def error(self, observed: Floats, shuffled: Floats, direct: Floats | float = 0.0) -> float:
+        """Return the standard error of the sum of all elements.
+
+        `direct` is subtracted from it: what each row adds to a metric that is estimated from the
+        same rows and needs no correction.
+        """
+        variance = float(self.covariance(observed - direct, shuffled)[0, 0])
         # With few rows the difference can be below 0. It is never below the variance of real rows.
-        least = self.r**2 * float(((observed - observed.mean()) ** 2).sum())
-        return math.sqrt(max(variance, least))
+        real = self.r * observed - direct
+        return math.sqrt(max(variance, float(((real - real.mean()) ** 2).sum())))
 
 
 class _Bins(NamedTuple):
@@ -189,20 +193,29 @@ def log_loss_estimate(
     classes: Integers, predictions: Floats, shuffled: Shuffled, r: float
 ) -> Estimate:
     """Estimate the log loss, for any number of classes; predictions are (rows, classes)."""
+    mixed = Mixed(classes, predictions, shuffled, r)
+    observed, others = log_loss_elements(mixed)
+    return Estimate(float(observed.sum() + others.sum()), mixed.error(observed, others))
+
+
+def log_loss_elements(mixed: Mixed) -> tuple[Floats, Floats]:
+    """Return what each observed and each shuffled row adds to the log loss; labels are classes."""
 
     def losses(given: Floats) -> Floats:
         return np.asarray(-np.log(np.maximum(given, 2.0**-53)))
 
-    rows = np.arange(len(classes))
-    mixed = _Mixed(classes, predictions, shuffled, r)
-    observed, others = mixed.elements(
-        losses(predictions[rows, classes]),
+    classes, rows = mixed.y.astype(np.int64), np.arange(mixed.rows)
+    return mixed.elements(
+        losses(mixed.observed[rows, classes]),
         losses(mixed.shuffled[rows[:, None], np.arange(mixed.times), classes[:, None]]),
     )
-    return Estimate(float(observed.sum() + others.sum()), mixed.error(observed, others))
 
 
-def _auc(mixed: _Mixed, shared: int) -> Estimate:
+def _auc(mixed: Mixed, shared: int) -> Estimate:
+    return Estimate(auc_value(mixed, shared), mixed.error(*auc_elements(mixed)))
+
+
+def auc_value(mixed: Mixed, shared: int) -> float:
     """Estimate the AUC from pairs of a positive and a negative row, each observed or shuffled."""
     r, rows = mixed.r, mixed.rows
     one = mixed.y == 1
@@ -214,12 +227,19 @@ def _auc(mixed: _Mixed, shared: int) -> Estimate:
     # The probability that two random rows are both real, given how many are.
     q = shared * (shared - 1) / (rows * (rows - 1))
     halves = (half + other_half - 2 * (1 - r) * neither) / r
-    value = (both - (r - q) * halves - (1 - 2 * r + q) * neither) / q
+    return float((both - (r - q) * halves - (1 - 2 * r + q) * neither) / q)
+
+
+def auc_elements(mixed: Mixed) -> tuple[Floats, Floats]:
+    """Return what each observed and each shuffled row adds to the deviation of the AUC."""
+    r, rows = mixed.r, mixed.rows
+    one = mixed.y == 1
 
     def beats(p: Floats, observed: Floats, shuffled: Floats) -> Floats:
         """Return the share of real rows of the other class below p."""
         return (share_below(p, observed) - (1 - r) * share_below(p, shuffled)) / r
 
+    sides = [np.sort(mixed.observed[~one]), np.sort(mixed.shuffled[~one], axis=None)]
     ones = [np.sort(mixed.observed[one]), np.sort(mixed.shuffled[one], axis=None)]
     rank, shuffled_rank = np.empty(rows), np.empty_like(mixed.shuffled)
     for chosen, others, share, sign in (
@@ -230,11 +250,11 @@ def _auc(mixed: _Mixed, shared: int) -> Estimate:
         for ranks, values in ((rank, mixed.observed), (shuffled_rank, mixed.shuffled)):
             found = beats(values[chosen].ravel(), *others).reshape(values[chosen].shape)
             ranks[chosen] = sign * (found - found.mean(axis=0)) / share
-    return Estimate(float(value), mixed.error(*mixed.elements(rank, shuffled_rank)))
+    return mixed.elements(rank, shuffled_rank)
 
 
 def _calibration(
-    mixed: _Mixed, bins: int, random: np.random.Generator
+    mixed: Mixed, bins: int, random: np.random.Generator
 ) -> tuple[Estimate, CurveEstimate]:
     """Estimate ACE and the curve, with about equally many real rows per bin.
 
@@ -272,7 +292,7 @@ def _calibration(
     return Estimate(float(value), float(spread)), curve
 
 
-def _ends(mixed: _Mixed, bins: int) -> Floats:
+def _ends(mixed: Mixed, bins: int) -> Floats:
     """Return the predictions at which bins end, except the last bin."""
     values = np.concatenate((mixed.observed, mixed.shuffled.ravel()))
     observed, shuffled = mixed.elements(np.ones_like(mixed.observed), np.ones_like(mixed.shuffled))
