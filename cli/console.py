@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,9 +24,36 @@ log = logging.getLogger("florist")
 
 #: Attributes of log records that JSON lines include.
 EVENT_FIELDS = (
-    *("event", "step", "done", "total", "per_second", "seconds"),
+    *("event", "step", "done", "total", "per_second", "seconds_left", "seconds"),
     *("error", "exit_code", "origin"),
+    *("stage", "figures"),
 )
+
+
+class LogContext:
+    """What each JSON line says about where it comes from: the party, its stage, its training run.
+
+    A training run has an ID once the parties have agreed on it, which is the same at both: it is
+    taken from the first record that has it. None of the fields reveals anything about a person.
+    """
+
+    def __init__(self) -> None:
+        self._fields = {"process": secrets.token_hex(4)}
+
+    def set(self, **fields: str) -> None:
+        """Add fields to all later lines."""
+        self._fields |= fields
+
+    def of(self, record: logging.LogRecord) -> dict[str, str]:
+        """Return the fields for a record."""
+        run = vars(record).get("run")
+        if isinstance(run, str):
+            self.set(run=run)
+        return self._fields
+
+
+#: Of this process.
+CONTEXT = LogContext()
 
 
 class LogFormat(StrEnum):
@@ -56,10 +84,18 @@ def set_up_output(log_format: LogFormat, *, verbose: bool) -> Progress:
             if log_format is LogFormat.json
             else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
         )
+    if log_format is LogFormat.json:
+        _redirect_others(handler)
     log.handlers[:] = [handler]
     log.setLevel(logging.DEBUG if verbose else logging.INFO)
     log.propagate = False
     return BarProgress(console) if live else LineProgress(logging.getLogger("florist.progress"))
+
+
+def _redirect_others(handler: logging.Handler) -> None:
+    """Write the warnings of Python and of other packages in the same format."""
+    logging.captureWarnings(capture=True)
+    logging.getLogger().handlers[:] = [handler]
 
 
 def report_error(error: FloristError) -> None:
@@ -110,10 +146,15 @@ class _TerminalFormatter(logging.Formatter):
 class _JsonFormatter(logging.Formatter):
     """Writes one JSON object per line."""
 
+    def __init__(self, context: LogContext = CONTEXT) -> None:
+        super().__init__()
+        self._context = context
+
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
+            **self._context.of(record),
             "logger": record.name,
             "message": record.getMessage(),
         }

@@ -1,8 +1,10 @@
-"""Progress for people and for log files: bars on a terminal, plain or JSON log lines elsewhere."""
+"""Progress for people and for log files: bars on a terminal, plain or JSON log lines elsewhere.
+
+Speed and time left are those of `StepPace`, as on the status page.
+"""
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -10,19 +12,25 @@ from typing import TYPE_CHECKING
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+from florist.common.core.clock import SYSTEM_CLOCK
+from florist.common.core.pace import StepPace, time_left_text
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.progress import Task
 
+    from florist.common.core.clock import Clock
     from florist.common.core.progress import StepProgress
 
 
@@ -35,8 +43,7 @@ class BarProgress:
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
+            _PaceColumn(),
             console=console,
         )
         self._users = 0
@@ -48,9 +55,10 @@ class BarProgress:
             self._users += 1
             if self._users == 1:
                 self._bars.start()
-        task = self._bars.add_task(title, total=None, rate="")
+        pace = StepPace()
+        task = self._bars.add_task(title, total=None, pace=pace)
         try:
-            yield _BarStep(self._bars, task)
+            yield _BarStep(self._bars, task, pace)
         finally:
             with self._lock:
                 self._users -= 1
@@ -60,84 +68,101 @@ class BarProgress:
                         self._bars.remove_task(done)
 
 
+class _PaceColumn(ProgressColumn):
+    """The speed of a step and the time that is left."""
+
+    def render(self, task: Task) -> Text:
+        pace: StepPace = task.fields["pace"]
+        if task.finished:
+            return Text("")
+        left = pace.seconds_left()
+        about = "" if left is None else f", about {time_left_text(left)} left"
+        return Text(f"{pace.per_second():,.0f}/s{about}")
+
+
 class _BarStep:
-    def __init__(self, bars: RichProgress, task: TaskID) -> None:
+    def __init__(self, bars: RichProgress, task: TaskID, pace: StepPace) -> None:
         self._bars = bars
         self._task = task
-        self._started = time.monotonic()
-        self._done = 0
+        self._pace = pace
 
     def expect(self, total: int) -> None:
+        self._pace.expect(total)
         self._bars.update(self._task, total=total)
 
     def advance(self, done: int) -> None:
-        self._done += done
-        rate = self._done / max(time.monotonic() - self._started, 1e-9)
-        self._bars.update(self._task, advance=done, rate=f"{rate:,.0f}/s")
+        self._pace.advance(done)
+        self._bars.update(self._task, advance=done)
 
 
 class LineProgress:
     """A log line at the start and end of each step, and every few seconds in between."""
 
-    def __init__(self, log: logging.Logger, every_seconds: float = 5.0) -> None:
+    def __init__(
+        self, log: logging.Logger, every_seconds: float = 5.0, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._log = log
         self._every = every_seconds
+        self._clock = clock
 
     @contextmanager
     def step(self, title: str) -> Iterator[StepProgress]:
         self._log.info("%s: started", title, extra={"event": "step-start", "step": title})
-        step = _LoggedStep(self._log, title, self._every)
+        step = _LoggedStep(self._log, title, self._every, self._clock)
         yield step
         step.finish()
 
 
 class _LoggedStep:
-    def __init__(self, log: logging.Logger, title: str, every_seconds: float) -> None:
+    def __init__(self, log: logging.Logger, title: str, every_seconds: float, clock: Clock) -> None:
         self._log = log
         self._title = title
         self._every = every_seconds
-        self._started = self._logged = time.monotonic()
-        self._done = 0
-        self._total = 0
+        self._clock = clock
+        self._started = self._logged = clock.now()
+        self._pace = StepPace(clock)
 
     def expect(self, total: int) -> None:
-        self._total = total
+        self._pace.expect(total)
 
     def advance(self, done: int) -> None:
-        self._done += done
-        now = time.monotonic()
+        self._pace.advance(done)
+        now = self._clock.now()
         if now - self._logged < self._every:
             return
         self._logged = now
-        rate = self._done / (now - self._started)
-        remaining = max(self._total - self._done, 0) / rate
+        self._report(self._pace.per_second(), self._pace.seconds_left())
+
+    def _report(self, speed: float, left: float | None) -> None:
+        done, total = self._pace.done, self._pace.total
         self._log.info(
-            "%s: %s of %s, %s/s, about %.0f s left",
+            "%s: %s%s, %s/s%s",
             self._title,
-            f"{self._done:,}",
-            f"{self._total:,}",
-            f"{rate:,.0f}",
-            remaining,
+            f"{done:,}",
+            f" of {total:,}" if total else "",
+            f"{speed:,.0f}",
+            "" if left is None else f", about {time_left_text(left)} left",
             extra={
                 "event": "progress",
                 "step": self._title,
-                "done": self._done,
-                "total": self._total,
-                "per_second": round(rate),
+                "done": done,
+                "total": total,
+                "per_second": round(speed),
+                **({} if left is None else {"seconds_left": round(left)}),
             },
         )
 
     def finish(self) -> None:
-        seconds = time.monotonic() - self._started
+        seconds, done = self._clock.now() - self._started, self._pace.done
         self._log.info(
             "%s: done, %s in %.1f s",
             self._title,
-            f"{self._done:,}",
+            f"{done:,}",
             seconds,
             extra={
                 "event": "step-done",
                 "step": self._title,
-                "done": self._done,
+                "done": done,
                 "seconds": round(seconds, 3),
             },
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from florist.common.observability.metric_table import METRICS, Metric
+from florist.common.observability.textfile import TEXTFILE_METRICS
 
 _BEFORE = """\
 # Metrics
@@ -19,10 +20,21 @@ A party with an `observability.address` provides these at `/metrics`
 |---|---|---|
 """
 
+_TEXTFILE = """
+## After the end
+
+The endpoint ends with the party. With `observability.textfile`, a party also writes these to a
+file, at its start and at its end, each with the labels `party`, `peer` and `role`.
+
+| metric | meaning |
+|---|---|
+"""
+
 
 def page() -> str:
     """Return the text of the page."""
-    return _BEFORE + "".join(map(_row, METRICS))
+    after = (f"| `{name}` | {meaning} |\n" for name, meaning in TEXTFILE_METRICS.items())
+    return "".join([_BEFORE, *map(_row, METRICS), _TEXTFILE, *after])
 
 
 def _row(metric: Metric) -> str:

@@ -1,11 +1,10 @@
-"""Values that are read while they grow: a rate, time spent waiting, a curve of bounded length.
+"""Values that are read while they grow: time spent waiting, a curve of bounded length.
 
 An update takes about a microsecond; everything slower is done by the reader.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -15,41 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from florist.common.core.clock import Clock
-
-
-class Rate:
-    """A count and its recent rate, which falls towards 0 when nothing is added."""
-
-    #: Seconds over which the rate is averaged, and between two recorded points.
-    WINDOW = 10.0
-    SPACING = 0.5
-
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
-        self._lock = Lock()
-        self._count = 0
-        self._points = deque([(clock.now(), 0)], maxlen=round(self.WINDOW / self.SPACING) + 1)
-
-    def add(self, amount: int) -> None:
-        """Increase the count."""
-        now = self._clock.now()
-        with self._lock:
-            self._count += amount
-            if now - self._points[-1][0] >= self.SPACING:
-                self._points.append((now, self._count))
-
-    @property
-    def count(self) -> int:
-        """The total so far."""
-        return self._count
-
-    def per_second(self) -> float:
-        """Return the 10-second average; 0 right after the start."""
-        with self._lock:
-            now, count, points = self._clock.now(), self._count, list(self._points)
-        old = [point for point in points if now - point[0] >= self.WINDOW]
-        since, before = old[-1] if old else points[0]
-        return (count - before) / (now - since) if now - since >= self.SPACING / 2 else 0.0
 
 
 class Stopwatch:

@@ -1,7 +1,7 @@
 """The table of all metrics: /metrics, the cards of the status page and the documentation use it.
 
 To add a metric, add an entry to `METRICS`, and a field to `Snapshot` if its value is new. With a
-`card`, the status page shows it in the section "Network".
+`card`, the status page shows it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Literal
 from florist.common.observability.snapshot import STAGES
 
 if TYPE_CHECKING:
+    from florist.common.observability.requests import RequestFigures
     from florist.common.observability.snapshot import Snapshot
     from florist.common.observability.training_watch import AuditFigures, TrainingFigures
 
-#: How the page shows a value: with thousands separators, as bytes, as a duration in seconds, or as
-#: the days that are left.
-CardFormat = Literal["count", "bytes", "duration", "days"]
+#: How the page shows a value: with thousands separators, as bytes, as a duration in seconds, as a
+#: latency in seconds, or as the days that are left.
+CardFormat = Literal["count", "bytes", "duration", "latency", "days"]
+#: The section of the page that shows a card.
+CardSection = Literal["network", "requests"]
 
 #: A single value (None if it is unknown), or values by their labels.
 Value = float | None
@@ -31,6 +34,7 @@ class Card:
 
     title: str
     format: CardFormat
+    section: CardSection = "network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,13 @@ def _audit(
         return None if training is None or training.audit is None else read(training.audit)
 
     return read_audit
+
+
+def _requests(
+    read: Callable[[RequestFigures], Value | Values],
+) -> Callable[[Snapshot], Value | Values]:
+    """Read a figure of the requests; unknown unless the party serves."""
+    return lambda now: None if now.requests is None else read(now.requests)
 
 
 def _running_stages(now: Snapshot) -> Values:
@@ -140,14 +151,14 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "florist_sent_bytes",
-        "Bytes of messages sent to the peer, in all stages except `serve`.",
+        "Bytes of messages sent to the peer.",
         lambda now: now.sent,
         is_counter=True,
         card=Card("sent", "bytes"),
     ),
     Metric(
         "florist_received_bytes",
-        "Bytes of messages received from the peer, in all stages except `serve`.",
+        "Bytes of messages received from the peer.",
         lambda now: now.received,
         is_counter=True,
         card=Card("received", "bytes"),
@@ -172,6 +183,47 @@ METRICS: tuple[Metric, ...] = (
         "Days until the party's certificate on disk expires; negative once it has.",
         lambda now: now.certificate_days,
         card=Card("certificate", "days"),
+    ),
+    Metric(
+        "florist_privacy_budget_left",
+        "Fraction of privacy.budget (epsilon or delta, whichever is smaller) that is left for this "
+        "peer, according to the ledger.",
+        lambda now: now.budget_left,
+    ),
+    Metric(
+        "florist_requests",
+        "Requests that were answered while serving: the peer's at the active party, those of its "
+        "own applications at the passive party.",
+        _requests(lambda found: found.answered),
+        is_counter=True,
+        card=Card("answered", "count", "requests"),
+    ),
+    Metric(
+        "florist_requests_per_second",
+        "Requests answered per second, 10-second average.",
+        _requests(lambda found: found.per_second),
+        card=Card("per second", "count", "requests"),
+    ),
+    Metric(
+        "florist_request_seconds",
+        "Seconds from the arrival of a request to its answer: quantiles of the last 1,024.",
+        _requests(
+            lambda found: {
+                (share,): seconds
+                for share, seconds in (("0.5", found.median), ("0.99", found.p99))
+                if seconds is not None
+            }
+        ),
+        labels=("quantile",),
+        card=Card("latency", "latency", "requests"),
+    ),
+    Metric(
+        "florist_requests_refused",
+        "Requests that were refused while serving, by reason.",
+        _requests(lambda found: {(reason,): n for reason, n in found.refused.items()}),
+        labels=("reason",),
+        is_counter=True,
+        card=Card("refused", "count", "requests"),
     ),
     Metric("florist_training_step", "Training steps done.", _training(lambda run: run.step)),
     Metric("florist_training_steps", "Training steps in total.", _training(lambda run: run.steps)),

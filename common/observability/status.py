@@ -11,19 +11,22 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from florist.common.core.clock import SYSTEM_CLOCK
-from florist.common.observability.gauges import Rate, Stopwatch
-from florist.common.observability.snapshot import Snapshot, StageFigures, StepFigures
+from florist.common.observability.gauges import Stopwatch
+from florist.common.observability.requests import RequestGauge
+from florist.common.observability.snapshot import Snapshot
+from florist.common.observability.stage_progress import StageProgress, StepWatch
 from florist.common.observability.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from florist.common.audit.findings import AuditRecord
     from florist.common.core.clock import Clock
     from florist.common.observability.log_tail import LogLine
     from florist.common.observability.snapshot import About, PartyState, PeerState, StagePhase
     from florist.common.training.loop import Run
-    from florist.common.transport.channel import Link
+    from florist.common.transport.channel import Link, Traffic
 
 S = TypeVar("S", bound=str)
 
@@ -36,28 +39,39 @@ class Status:
         about: About,
         *,
         certificate_days: Callable[[], float | None] = lambda: None,
+        budget_left: Callable[[], float | None] = lambda: None,
         log: Callable[[], tuple[LogLine, ...]] = tuple,
+        parts: Mapping[str, int] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        """`parts` has the number of parts of those stages that have several."""
         self.waits = Stopwatch(clock)
+        self.requests = RequestGauge(clock)
         self._about = about
         self._certificate_days = certificate_days
+        self._budget_left = budget_left
         self._log = log
         self._clock = clock
         self._started = clock.now()
+        self._parts = parts or {}
         self._lock = Lock()
-        self._stages: dict[str, StagePhase] = {}
-        self._rows: dict[str, Rate] = {}
-        self._stage: str | None = None
+        self._stages: dict[str, StageProgress] = {}
+        #: Steps outside the stages have no stage.
+        self._no_stage = StageProgress("", clock)
+        self._stage: StageProgress | None = None
+        self._ended: float | None = None
         self._failure: str | None = None
-        self._steps: list[StepWatch] = []
+        self._stopped: str | None = None
+        self._advice: str | None = None
         self._peer: PeerState = "idle"
         self._peer_changed = self._started
         self._peer_was_lost = False
         self._reconnects = 0
         self._link: Link | None = None
+        self._traffic: Traffic | None = None
         self._sent = self._received = 0
         self._is_serving = False
+        self._has_served = False
         self._peer_check: PeerCheck | None = None
         self._training: TrainingWatch | None = None
         self._training_lock = Lock()
@@ -71,41 +85,68 @@ class Status:
 
     def stages(self, plan: Sequence[S]) -> Iterator[S]:
         """Yield the planned stages; each counts as running until the next is requested."""
-        self._stages = dict.fromkeys(map(str, plan), "pending")
+        self._stages = {
+            str(stage): StageProgress(str(stage), self._clock, self._parts.get(str(stage), 1))
+            for stage in plan
+        }
         for stage in plan:
-            name = str(stage)
             with self._lock:
-                self._stage, self._stages[name] = name, "running"
-                self._rows[name] = Rate(self._clock)
+                self._stage = self._stages[str(stage)]
+                self._stage.state = "running"
                 self._peer_was_lost = False
             yield stage
-            self._stages[name] = "done"
+            self._stages[str(stage)].state = "done"
         self._stage = None
 
-    def fail(self, reason: str) -> None:
-        """Record that the run failed."""
+    def set_result(self, stage: str, result: str) -> None:
+        """Record what a stage has found."""
+        self._stages[stage].result = result
+
+    def finish(self) -> None:
+        """Record that the run ended as planned."""
+        with self._lock:
+            self._ended = self._clock.now()
+
+    def fail(self, reason: str, advice: str = "") -> None:
+        """Record that the run failed, and what the operator can do about it."""
         with self._lock:
             self._failure = reason
-            if self._stage is not None:
-                self._stages[self._stage] = "failed"
+        self._end_early("failed", advice)
 
-    @contextmanager
-    def step(self, title: str) -> Iterator[StepWatch]:
-        """Record a step of the current stage while the context lasts."""
-        step = StepWatch(title, self.count_rows, self._clock)
+    def stop(self, reason: str, advice: str = "") -> None:
+        """Record that the operator stopped the run, which is not a failure."""
         with self._lock:
-            self._steps.append(step)
-        try:
-            yield step
-        finally:
-            with self._lock:
-                self._steps.remove(step)
+            self._stopped = reason
+        self._end_early("stopped", advice)
+
+    def _end_early(self, phase: StagePhase, advice: str) -> None:
+        with self._lock:
+            self._ended = self._clock.now()
+            self._advice = advice or None
+            if self._stage is not None:
+                self._stage.state = phase
+
+    @property
+    def may_linger(self) -> bool:
+        """Whether the run ended by itself: an operator who stops it does not want to wait."""
+        return self._stopped is None and not self._has_served
+
+    def step(self, title: str) -> AbstractContextManager[StepWatch]:
+        """Record a step of the current stage while the context lasts."""
+        return self._current_stage.step(title)
+
+    def start_part(self, number: int) -> None:
+        """Record that a part of the current stage starts, counted from 0."""
+        self._current_stage.start_part(number)
 
     def count_rows(self, rows: int) -> None:
         """Count work of the current stage."""
-        stage = self._stage
-        if stage is not None:
-            self._rows[stage].add(rows)
+        if self._stage is not None:
+            self._stage.rows.add(rows)
+
+    @property
+    def _current_stage(self) -> StageProgress:
+        return self._stage or self._no_stage
 
     @contextmanager
     def awaiting_peer(self) -> Iterator[None]:
@@ -126,14 +167,26 @@ class Status:
             self._link = link
         self._set_peer("up")
         try:
-            yield
+            with self._counting(link.traffic):
+                yield
         finally:
             with self._lock:
                 self._link = None
-                self._sent += link.traffic.all_sent
-                self._received += link.traffic.all_received
                 self._peer_was_lost = link.failure is not None
             self._set_peer("lost" if self._peer_was_lost else "idle")
+
+    @contextmanager
+    def _counting(self, traffic: Traffic) -> Iterator[None]:
+        """Add this traffic to ours."""
+        with self._lock:
+            self._traffic = traffic
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._traffic = None
+                self._sent += traffic.all_sent
+                self._received += traffic.all_received
 
     def train(self, run: Run, audit: AuditRecord | None = None) -> None:
         """Follow this run and its self-audit, if any, instead of an earlier run."""
@@ -141,13 +194,14 @@ class Status:
             self._training = TrainingWatch(run, audit)
 
     @contextmanager
-    def serving(self, peer_is_up: Callable[[], bool] | None) -> Iterator[None]:
+    def serving(self, peer_is_up: Callable[[], bool] | None, traffic: Traffic) -> Iterator[None]:
         """Record that we serve predictions; without `peer_is_up` the peer's state is unknown."""
         self._peer_check = None if peer_is_up is None else PeerCheck(peer_is_up, self._clock)
         self._set_peer("unknown")
-        self._is_serving = True
+        self._is_serving = self._has_served = True
         try:
-            yield
+            with self._counting(traffic):
+                yield
         finally:
             self._is_serving = False
             self._set_peer("idle")
@@ -166,8 +220,8 @@ class Status:
 
     def unready(self) -> str | None:
         """Return why this party is not working with its peer, or None if it is."""
-        if self._failure is not None:
-            return f"failed: {self._failure}"
+        if self._ended is not None:
+            return f"failed: {self._failure}" if self._failure else self._stopped or "finished"
         if self._is_serving:
             return None if self._peer_now() in ("up", "unknown") else "the peer is not serving"
         match self._peer_now():
@@ -184,33 +238,38 @@ class Status:
         unready = self.unready()
         with self._training_lock:
             training = None if self._training is None else self._training.read()
-        now, days, log = self._clock.now(), self._certificate_days(), self._log()
+        days, log, budget_left = self._certificate_days(), self._log(), self._budget_left()
+        requests = self.requests.read() if self._has_served else None
+        # Training knows how far it is, also after a resumption.
+        known = {} if training is None else {"train": training.step / training.steps}
         with self._lock:
+            now = self._clock.now() if self._ended is None else self._ended
             sent, received = self._sent, self._received
-            if self._link is not None:
-                sent += self._link.traffic.all_sent
-                received += self._link.traffic.all_received
-            stage = self._stage
+            if self._traffic is not None:
+                sent += self._traffic.all_sent
+                received += self._traffic.all_received
+            state, stage = self._state(peer), self._stage
             return Snapshot(
                 about=self._about,
                 uptime=now - self._started,
-                state=self._state(peer),
+                state=state,
                 is_ready=unready is None,
                 reason=self._failure or unready,
-                stages=tuple(
-                    StageFigures(name, state, self._rows[name].count if name in self._rows else 0)
-                    for name, state in self._stages.items()
-                ),
+                advice=self._advice,
+                stages=tuple(each.read(known.get(name)) for name, each in self._stages.items()),
                 peer=peer,
-                peer_since=now - self._peer_changed,
+                peer_since=max(now - self._peer_changed, 0.0),
                 reconnects=self._reconnects,
-                steps=tuple(step.read() for step in self._steps),
-                rows_per_second=self._rows[stage].per_second() if stage in self._rows else 0.0,
+                steps=self._current_stage.steps(),
+                time_left=self._current_stage.time_left() if state == "running" else None,
+                rows_per_second=0.0 if stage is None else stage.rows.per_second(),
                 sent=sent,
                 received=received,
                 waited=self.waits.seconds,
                 certificate_days=days,
+                budget_left=budget_left,
                 training=training,
+                requests=requests,
                 log=log,
             )
 
@@ -226,34 +285,15 @@ class Status:
     def _state(self, peer: PeerState) -> PartyState:
         if self._failure is not None:
             return "failed"
+        if self._stopped is not None:
+            return "stopped"
+        if self._ended is not None:
+            return "finished"
         if self._is_serving:
             return "serving"
-        if self._stages and all(state == "done" for state in self._stages.values()):
-            return "finished"
         if peer in ("awaited", "lost"):
             return "waiting"
-        return "running" if peer == "up" or self._steps else "preparing"
-
-
-class StepWatch:
-    """One step in progress; a `StepProgress`."""
-
-    def __init__(self, title: str, count: Callable[[int], None], clock: Clock) -> None:
-        self._title = title
-        self._count = count
-        self._total = 0
-        self._rate = Rate(clock)
-
-    def expect(self, total: int) -> None:
-        self._total = total
-
-    def advance(self, done: int) -> None:
-        self._rate.add(done)
-        self._count(done)
-
-    def read(self) -> StepFigures:
-        """Return the step's progress so far."""
-        return StepFigures(self._title, self._rate.count, self._total, self._rate.per_second())
+        return "running" if peer == "up" or self._current_stage.steps() else "preparing"
 
 
 class PeerCheck:

@@ -18,7 +18,11 @@ def status_json(now: Snapshot) -> str:
         {
             "title": metric.card.title,
             "format": metric.card.format,
-            "value": finite(metric.values(now).get(())),
+            "section": metric.card.section,
+            "values": [
+                {"label": ", ".join(labels), "value": finite(value)}
+                for labels, value in metric.values(now).items()
+            ],
         }
         for metric in METRICS
         if metric.card is not None

@@ -14,6 +14,8 @@ from florist.common.audit.findings import verdict
 from florist.common.observability.gauges import Curve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from florist.common.audit.findings import AuditRecord, Figures, Scope, Verdict
     from florist.common.training.history import EpochFigures, History
     from florist.common.training.loop import Run
@@ -67,6 +69,8 @@ class TrainingFigures:
     auc: float | None
     #: Steps and the mean losses up to them, None if not finite; only at the active party.
     losses: tuple[tuple[int, float | None], ...]
+    #: The moving average of `losses`, where they are finite.
+    smoothed_losses: tuple[tuple[int, float], ...]
     tests: tuple[TestFigures, ...]
     audit: AuditFigures | None
 
@@ -84,6 +88,7 @@ class TrainingWatch:
         """Return the progress so far."""
         schedule, history = self._run.schedule, self._run.history
         self._losses.extend(history.losses[self._losses.count :])
+        losses = self._losses.points()
         tests = tuple(_tested(epoch, schedule) for epoch in tuple(history.epochs))
         return TrainingFigures(
             step=steps_done(history.rows, schedule),
@@ -93,12 +98,30 @@ class TrainingWatch:
             loss=_last_loss(history),
             auc=tests[-1].auc if tests else None,
             losses=tuple(
-                (step, round(loss, 6) if math.isfinite(loss) else None)
-                for step, loss in self._losses.points()
+                (step, round(loss, 6) if math.isfinite(loss) else None) for step, loss in losses
             ),
+            smoothed_losses=smoothed(losses),
             tests=tests,
             audit=None if self._audit is None else self._audit.read(),
         )
+
+
+#: A smoothed point is the mean of a twelfth of the points.
+SMOOTHING = 12
+
+
+def smoothed(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Return the mean of the points around each; fewer at both ends.
+
+    Points that are not finite are left out.
+    """
+    known = [(step, value) for step, value in points if math.isfinite(value)]
+    reach = len(known) // SMOOTHING // 2
+    means = []
+    for at, (step, _) in enumerate(known):
+        around = known[max(at - reach, 0) : at + reach + 1]
+        means.append((step, round(sum(value for _, value in around) / len(around), 6)))
+    return tuple(means)
 
 
 def steps_done(rows: int, schedule: Schedule) -> int:

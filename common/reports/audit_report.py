@@ -29,9 +29,9 @@ HEADS = (
     "worst window",
     "window",
     "TPR at 1% FPR",
-    "",
+    "limits",
 )
-WINDOW_HEADS = ("window", "strongest attack", "folded AUC", "TPR at 1% FPR", "")
+WINDOW_HEADS = ("window", "strongest attack", "folded AUC", "TPR at 1% FPR", "limits")
 MARKS: dict[Verdict, str] = {"fine": "✓", "warn": "✗", "stop": "✗"}
 
 _NONE = "\N{EN DASH}"
@@ -106,11 +106,15 @@ def skipped_text(record: AuditRecord) -> str | None:
     """Return which attacks of the peer we could not make on ourselves, and why; None if none."""
     whole = [figures for figures in record.audits if figures.over == "epochs"]
     newest = (whole or record.audits)[-1:]
-    found = [f"{each.attack} ({each.reason})" for figures in newest for each in figures.skipped]
-    if not found:
+    by_reason: dict[str, list[str]] = {}
+    for figures in newest:
+        for each in figures.skipped:
+            by_reason.setdefault(each.reason, []).append(each.attack)
+    if not by_reason:
         return None
+    found = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in by_reason.items())
     return (
-        f"Not measured, because this party lacks what the attack needs: {', '.join(found)}. The "
+        f"Not measured, because this party lacks what the attack needs: {found}. The "
         "peer may be able to make these attacks; `florist simulate` measures them."
     )
 
@@ -143,13 +147,13 @@ def draw_audits(figure: Figure, record: AuditRecord) -> None:
             axes.axhline(limit, color=COLOUR["muted"], linestyle="--", linewidth=0.9)
             at = (1, limit)
             axes.annotate(key, at, xycoords=("axes fraction", "data"), ha="right", va="bottom")
-    axes.set_xlabel("step")
+    axes.set_xlabel("training step")
     axes.set_ylabel("folded AUC")
     axes.set_ylim(0.49, max(0.71, axes.get_ylim()[1]))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     if attacks:
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside lower center", ncols=2)
 
 
 def _line(record: AuditRecord, attack: str, over: Scope) -> tuple[list[int], list[float]]:
@@ -182,15 +186,23 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         class_="cards",
     )
     explanation = tag(
-        "p",
-        f"During training this party attacked what it sent, as {peer} could: how well can real "
-        f"{kind} be distinguished from synthetic ones? 0.5 is chance, 1 is certainty; "
-        f"intervals are in brackets and hold for all audits together with 95% confidence. A "
-        f"stratum is a group of UIDs that the peer can tell apart: those of a part of the pass, or "
-        f"those with a label. The highest of many figures is too high by chance, but its interval "
-        f"takes account of that: read its lower end. The "
-        f"attacks used {record.followed:,} UIDs over all epochs, the first batches, and the last "
-        f"batches before each audit. Limits apply to each of them. {peer} was not informed.",
+        "details",
+        tag("summary", "How to read these figures"),
+        tag(
+            "p",
+            f"During training this party attacked what it sent, as {peer} could: how well can real "
+            f"{kind} be distinguished from synthetic ones? 0.5 is chance, 1 is certainty; "
+            "intervals are in brackets and hold for all audits together with 95% confidence. The "
+            "highest of many figures is too high by chance, but its interval takes account of "
+            "that: read its lower end.",
+        ),
+        tag(
+            "p",
+            "A stratum is a group of UIDs that the peer can tell apart: those of a part of the "
+            f"pass, or those with a label. The attacks used {record.followed:,} UIDs over all "
+            "epochs, the first batches, and the last batches before each audit. Limits apply to "
+            f"each of them. {peer} was not informed.",
+        ),
     )
     plot = svg_plot(
         "self-audit",
@@ -199,17 +211,17 @@ def audit_section(record: AuditRecord | None, peer: str) -> Html | None:
         f"Line plot of the folded AUC of each attack over {len(record.audits):,} audits; the "
         "latest figures are in the table below.",
         lambda figure: draw_audits(figure, record),
-        width=6.6,
-        height=2.8,
+        width=4.8,
+        height=3.6,
     )
     return markup(
         cards,
         explanation,
-        plot,
-        figures_table(HEADS, table_rows(record.audits, record.settings)),
+        tag("div", plot, class_="wide"),
+        figures_table(HEADS, table_rows(record.audits, record.settings), stacks=True),
         *(tag("p", text) for text in (skipped_text(record),) if text is not None),
         tag("p", "The strongest attack in each part of the run:"),
-        figures_table(WINDOW_HEADS, window_rows(record.last, record.settings)),
+        figures_table(WINDOW_HEADS, window_rows(record.last, record.settings), stacks=True),
     )
 
 

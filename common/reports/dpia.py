@@ -50,14 +50,14 @@ def assessment(config: PartyConfig, tables: Sequence[TableColumns]) -> str:
 
 def retention_rows() -> list[str]:
     """Return the lines of the retention table in Markdown."""
-    rows = [
+    return [
         "| files in the run directory | kind | contents | may be deleted |",
         "|---|---|---|---|",
+        *(
+            f"| {artefact.files} | {artefact.kind} | {artefact.contents} | {artefact.deletable} |"
+            for artefact in ARTEFACTS
+        ),
     ]
-    for artefact in ARTEFACTS:
-        files = ", ".join(f"`{pattern}`" for pattern in artefact.patterns)
-        rows.append(f"| {files} | {artefact.kind} | {artefact.contents} | {artefact.deletable} |")
-    return rows
 
 
 def _head(config: PartyConfig) -> Iterator[str]:

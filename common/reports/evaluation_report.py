@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from florist.common.evaluation.metric_names import METRICS
+from florist.common.reports.conclusions import TRAINING_REPORT, conclusion_box, report_link
 from florist.common.reports.html import (
     card,
     facts_table,
@@ -17,6 +18,7 @@ from florist.common.reports.html import (
 )
 from florist.common.reports.plots import COLOUR, svg_plot
 from florist.common.reports.size_statements import guarantee, known_sizes
+from florist.common.reports.worth_section import WORTH, Parties, short_conclusion, worth_section
 from florist.common.training.history import MIN_BIN_ROWS
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.evaluation.private_estimate import CurveEstimate, Estimate
+    from florist.common.evaluation.worth import Worth
     from florist.common.reports.html import Html
     from florist.common.session.union_sizes import UnionSizes
 
@@ -43,6 +46,8 @@ class EvaluationReport:
     finished_at: str
     #: Identifies the training run.
     run: str
+    #: Digests of the halves of the evaluated model, ours first, in hexadecimal digits.
+    model: tuple[str, str]
     agreement: dict[str, Any]
     #: Rows of our own table.
     table_rows: int
@@ -52,12 +57,15 @@ class EvaluationReport:
     privacy: dict[str, float] | None
     #: None if the agreement keeps it from us. Only the active party has a curve.
     found: Evaluation | None
-    #: Whether predictions use the active party's own features; only that party knows.
-    own_features: bool
+    #: Whether predictions use the active party's own features; None: the passive party is not
+    #: told.
+    own_features: bool | None
     bytes_sent: int
     bytes_received: int
     #: A sentence on who has signed the evidence of the stage.
     evidence: str = ""
+    #: None until it is computed, after the last message, and if `training.worth` is off.
+    worth: Worth | None = None
 
     @property
     def warning(self) -> str:
@@ -74,6 +82,7 @@ class EvaluationReport:
             "release": self.release,
             "finished_at": self.finished_at,
             "run": self.run,
+            "model": list(self.model),
             "agreement": self.agreement,
             "sizes": {
                 "table": self.table_rows,
@@ -89,6 +98,7 @@ class EvaluationReport:
             "warning": self.warning,
             "estimates": None,
             "curve": None,
+            "worth": None if self.worth is None else self.worth.to_json(),
         }
         if self.found is not None:
             facts["estimates"] = {
@@ -134,8 +144,12 @@ def render(report: EvaluationReport) -> str:
     source = f"Seen from {report.party}, the {report.role} party · FLORIST {report.release} · "
     sections = [
         tag("header", tag("h1", title), tag("p", source, finished, class_="muted")),
+        _conclusion(report),
         titled_section("Estimates", _estimates(report)),
     ]
+    if report.worth is not None:
+        parties = Parties(report.party, report.peer, report.role)
+        sections.append(titled_section(WORTH, worth_section(report.worth, parties)))
     curve = _curve_json(report.found.curve) if report.found else None
     if curve:
         sections.append(titled_section("Calibration", _calibration(curve)))
@@ -145,6 +159,29 @@ def render(report: EvaluationReport) -> str:
         titled_section("Facts", _facts(report)),
     ]
     return page(title, *sections)
+
+
+def _conclusion(report: EvaluationReport) -> Html:
+    link = report_link(
+        "Training report", TRAINING_REPORT, "(how the model was trained, and what it reveals)"
+    )
+    return conclusion_box(conclusions(report), link)
+
+
+def conclusions(report: EvaluationReport) -> list[str]:
+    """Return what the evaluation shows, in plain language."""
+    if report.found is None:
+        return [
+            "The evaluation has finished. By agreement, only the active party knows its result."
+        ]
+    auc = report.found.auc
+    found = (
+        f"For people who are in both tables, the AUC of the model is estimated at {auc.value:.3f}; "
+        f"with 95% confidence it is between {auc.low:.3f} and {auc.high:.3f}. 0.5 is chance, 1 is "
+        "perfect."
+    )
+    warning = [f"Warning: {report.warning}."] if report.warning else []
+    return [found, *warning, *short_conclusion(report.worth, report.peer)]
 
 
 def _estimates(report: EvaluationReport) -> Html:
@@ -197,8 +234,8 @@ def _draw_curve(figure: Figure, bins: list[dict[str, float]]) -> None:
         markersize=4,
         capsize=2,
     )
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("rate")
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("estimated rate")
 
 
 def _method(report: EvaluationReport) -> Html:
@@ -207,13 +244,24 @@ def _method(report: EvaluationReport) -> Html:
         f"{active} scored its own people. A known share of them was scored with their real "
         f"features, the others with the features of other people of {passive}, and nobody knows "
         "who. The figures for real features only follow from the observed figures, the share, and "
-        "the quality of predictions from another person's features"
+        "the quality of predictions from another person's features. "
     )
-    measured = (
-        ", which was measured by exchanging people's embeddings with each other."
-        if report.own_features
-        else ", which do not depend on the label."
-    )
+    if report.own_features is None:
+        measured = (
+            f"If the model also uses features of {active}, that quality was measured by exchanging "
+            "people's embeddings with each other; otherwise such predictions do not depend on the "
+            f"label. {passive} is not told which of the two applies."
+        )
+    elif report.own_features:
+        measured = (
+            f"The model also uses features of {active}, so that quality was measured by exchanging "
+            "people's embeddings with each other."
+        )
+    else:
+        measured = (
+            f"The model uses no features of {active}, so such predictions do not depend on the "
+            "label."
+        )
     assumed = (
         "The estimate is valid if who is shared depends neither on labels nor on features. These "
         "data cannot show whether that is the case."

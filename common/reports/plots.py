@@ -25,7 +25,7 @@ _STYLE: dict[Any, Any] = {  # matplotlib types its keys as one long Literal
     "svg.fonttype": "none",
     "svg.hashsalt": "florist",
     "text.parse_math": False,
-    "font.size": 8.5,
+    "font.size": 10.5,
     "text.color": COLOUR["ink"],
     "axes.edgecolor": COLOUR["muted"],
     "axes.labelcolor": COLOUR["muted"],
@@ -39,6 +39,8 @@ _STYLE: dict[Any, Any] = {  # matplotlib types its keys as one long Literal
     "xtick.color": COLOUR["muted"],
     "ytick.color": COLOUR["muted"],
     "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.6,
 }
 
 
@@ -49,7 +51,7 @@ def svg_plot(
     draw: Draw,
     *,
     width: float = 4.4,
-    height: float = 2.5,
+    height: float = 2.8,
 ) -> Html:
     """Make a figure with a caption; sizes are in inches. `label` describes it to screen readers."""
     drawn = StringIO()

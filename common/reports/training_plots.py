@@ -33,19 +33,20 @@ def draw_steps(
     if window > 1:
         line = np.unique(np.linspace(0, len(losses) - 1, SMOOTHED_POINTS).astype(np.intp))
         smooth = smoothed(losses, window)
-        axes.plot(steps[line], smooth[line], color=COLOUR["accent"], linewidth=1.5, label="mean")
+        axes.plot(steps[line], smooth[line], color=COLOUR["accent"], linewidth=2, label="mean")
         axes.legend(loc="upper right")
-    axes.set_xlabel("step")
+    axes.set_xlabel("training step")
     axes.set_ylabel("loss")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def draw_epochs(figure: Figure, values: dict[int, float]) -> None:
+def draw_epochs(figure: Figure, values: dict[int, float], name: str) -> None:
     """Draw a figure over the epochs."""
     axes = figure.subplots()
     axes.plot(list(values), list(values.values()), "o-", color=COLOUR["accent"], markersize=4)
     axes.set_xlabel("epoch")
+    axes.set_ylabel(name)
     axes.margins(y=0.15)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -58,8 +59,8 @@ def draw_calibration(
     end = 1.05 * max(predicted.max(), observed.max())
     axes.plot([0, end], [0, end], "--", color=COLOUR["muted"], linewidth=0.9)
     axes.plot(predicted, observed, "o-", color=COLOUR["accent"], markersize=4)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("observed")
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("observed rate")
 
 
 def draw_counts(
@@ -72,8 +73,8 @@ def draw_counts(
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlim(left=0)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("rows")
+    axes.set_xlabel("predicted probability")
+    axes.set_ylabel("test rows")
 
 
 def bar_chart(name: str, caption: str, parts: Mapping[str, float], shown: list[str]) -> Html:
@@ -92,7 +93,7 @@ def bar_chart(name: str, caption: str, parts: Mapping[str, float], shown: list[s
 
     values = ", ".join(f"{part} {text}" for part, text in zip(parts, shown, strict=True))
     label = f"Bar chart: {values}."
-    return svg_plot(name, caption, label, draw, height=0.35 + 0.3 * len(parts))
+    return svg_plot(name, caption, label, draw, height=0.4 + 0.36 * len(parts))
 
 
 def thinned(losses: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:

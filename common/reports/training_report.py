@@ -14,6 +14,14 @@ import numpy as np
 from florist.common.audit.measured_figures import OWN_FEATURES
 from florist.common.evaluation.metric_names import METRICS
 from florist.common.reports.audit_report import audit_section
+from florist.common.reports.column_section import column_section
+from florist.common.reports.conclusions import (
+    EVALUATION_REPORT,
+    conclusion_box,
+    privacy_text,
+    quality_text,
+    report_link,
+)
 from florist.common.reports.html import (
     Html,
     card,
@@ -34,6 +42,7 @@ from florist.common.reports.training_plots import (
     draw_epochs,
     draw_steps,
 )
+from florist.common.reports.worth_section import WORTH, Parties, short_conclusion, worth_section
 from florist.common.training.history import MIN_BIN_ROWS
 
 if TYPE_CHECKING:
@@ -41,6 +50,8 @@ if TYPE_CHECKING:
 
     from florist.common.audit.findings import AuditRecord
     from florist.common.core.roles import RoleName
+    from florist.common.data.column_report import TableReport
+    from florist.common.evaluation.worth import Worth
     from florist.common.session.union_sizes import UnionSizes
     from florist.common.training.history import CalibrationPoints, History
 
@@ -82,6 +93,10 @@ class TrainingReport:
     audit: AuditRecord | None = None
     #: A sentence on who has signed the evidence of the stage.
     evidence: str = ""
+    #: Our own table; None if it could not be read again.
+    columns: TableReport | None = None
+    #: None until it is computed, after the last message, and if the evaluation has it.
+    worth: Worth | None = None
 
 
 def render(report: TrainingReport) -> str:
@@ -100,7 +115,7 @@ def render(report: TrainingReport) -> str:
     if absent:
         sections.append(titled_section("Not in this report", tag("ul", *absent)))
     title = f"Training of {report.party} with {report.peer}"
-    return page(title, _header(title, report), *sections, _FOOTER)
+    return page(title, _header(title, report), _conclusion(report), *sections, _FOOTER)
 
 
 # --- sections ---
@@ -112,6 +127,20 @@ def _header(title: str, report: TrainingReport) -> Html:
         f"Seen from {report.party}, the {report.role} party · FLORIST {report.release} · finished "
     )
     return tag("header", tag("h1", title), tag("p", source, finished, class_="muted"))
+
+
+def _conclusion(report: TrainingReport) -> Html:
+    link = None
+    if report.agreement.get("evaluation", {}).get("table"):
+        link = report_link("Evaluation report", EVALUATION_REPORT, "(once the evaluation is done)")
+    return conclusion_box(
+        [
+            quality_text(report.metrics, report.history.epochs),
+            *short_conclusion(report.worth, report.peer),
+            privacy_text(report.audit, report.party, report.peer),
+        ],
+        link,
+    )
 
 
 def _headline(report: TrainingReport) -> Html:
@@ -202,7 +231,8 @@ def _per_epoch(report: TrainingReport, key: str, caption: str) -> Iterator[Html]
     if len(known) > 1:
         values = ", ".join(f"{number(value)} in epoch {epoch}" for epoch, value in known.items())
         label = f"Line plot over the epochs: {values}."
-        yield svg_plot(f"{key}-per-epoch", caption, label, lambda f: draw_epochs(f, known))
+        name = METRICS[key][0] if key in METRICS else key
+        yield svg_plot(f"{key}-per-epoch", caption, label, lambda f: draw_epochs(f, known, name))
 
 
 def _calibration(report: TrainingReport) -> Html | None:
@@ -332,7 +362,10 @@ def _model(report: TrainingReport) -> Html | None:
 
 
 def _agreement(report: TrainingReport) -> Html | None:
-    return facts_table(dict(dotted_facts(report.agreement))) if report.agreement else None
+    if not report.agreement:
+        return None
+    settings = facts_table(dict(dotted_facts(report.agreement)))
+    return tag("details", tag("summary", "Show all settings"), settings)
 
 
 _NO_STEPS = "Only the active party sees the loss of each step, because it has the labels."
@@ -346,6 +379,16 @@ def _seconds(history: History) -> float:
     return history.compute + history.wire + history.wait
 
 
+def _columns(report: TrainingReport) -> Html | None:
+    return None if report.columns is None else column_section(report.columns)
+
+
+def _worth(report: TrainingReport) -> Html | None:
+    if report.worth is None:
+        return None
+    return worth_section(report.worth, Parties(report.party, report.peer, report.role))
+
+
 class _Section(NamedTuple):
     title: str
     write: Callable[[TrainingReport], Html | None]
@@ -355,6 +398,7 @@ class _Section(NamedTuple):
 
 _SECTIONS = (
     _Section("Headline figures", _headline),
+    _Section(WORTH, _worth),
     _Section("Comparison", _comparison),
     _Section("Loss", _loss, f"no loss was recorded. {_NO_STEPS}"),
     _Section("Test figures", _epochs, "no epoch was evaluated on a test table."),
@@ -368,6 +412,7 @@ _SECTIONS = (
     _Section("Traffic", _traffic),
     _Section("What each side learned", _learned),
     _Section("Our half of the model", _model, "it was not described."),
+    _Section("Our columns", _columns),
     _Section("Agreement", _agreement, "it was not recorded."),
 )
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from florist.common.core.ports import free_port
+from florist.common.observability.final_page import save_final_page
 from florist.common.observability.log_tail import LogTail
 from florist.common.observability.server import status_server
 from florist.common.observability.status import Status
+from florist.common.transport.channel import Traffic
+from tests.support.browsing import (
+    LOOKS,
+    NEEDS_BROWSER,
+    check_fits,
+    check_plots_are_readable,
+    look,
+    opened,
+)
 from tests.support.observability import ABOUT, busy_status
-from tests.support.parties import QuickClicks, Workspace
+from tests.support.parties import ROLES, QuickClicks, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,22 +36,12 @@ if TYPE_CHECKING:
 
     from florist.common.core.roles import RoleName
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: install Debian's chromium"),
-    pytest.mark.skipif(
-        find_spec("playwright") is None,
-        reason="Playwright is missing: pip install 'florist[browser]'",
-    ),
-]
+pytestmark = NEEDS_BROWSER
 
 #: Seconds within which the page must show something.
 LIMIT = 60
 
-#: A folder for a screenshot, such as docs/images.
+#: A folder for the screenshots of the documentation, such as docs/images.
 SCREENSHOTS = os.environ.get("FLORIST_SCREENSHOTS")
 
 
@@ -63,45 +60,6 @@ class Clicks(QuickClicks):
         }
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - may be missing
-
-    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet]
-        )
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(
-    browser: Browser,
-    address: str,
-    but: str = "",
-    **look: Any,  # noqa: ANN401 - as Playwright takes it
-) -> Iterator[Page]:
-    """Open the page; any console message is an error unless it contains `but`."""
-    complaints: list[str] = []
-    context = browser.new_context(**look)
-    page = context.new_page()
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: _check_is_local(request.url, address))
-    try:
-        page.goto(f"http://{address}/")
-        yield page
-        assert [words for words in complaints if not but or but not in words] == []
-    finally:
-        context.close()
-
-
-def _check_is_local(url: str, address: str) -> None:
-    assert url.startswith((f"http://{address}/", "data:")), url
-
-
 def number(page: Page, selector: str, attribute: str) -> int:
     return int(page.get_attribute(selector, attribute) or 0)
 
@@ -114,43 +72,74 @@ def wait_for(page: Page, selector: str, attribute: str, least: int) -> None:
         page.wait_for_timeout(200)
 
 
-LOSS = "#curves svg[aria-label^=Loss]"
+LOSS = "#curves svg[aria-label^=loss]"
 AUC = "#curves svg[aria-label^=AUC]"
+
+
+def check_what_remains(browser: Browser, run_directory: Path, results: str) -> None:
+    """Check the pages of a finished run, and take a picture of its report."""
+    saved = run_directory / "status.html"
+    with opened(browser, saved.as_uri(), **look(390, "dark")) as page:
+        assert page.inner_text("#state") == "finished"
+        assert page.inner_text("#results") == results
+        assert page.locator(LOSS).count() == page.locator(AUC).count() == 1
+        check_fits(page)
+        page.click("text=Training report")
+        assert page.inner_text("h1") == "Training of bank with telco"
+        check_fits(page)
+        report = page.url
+    if SCREENSHOTS:
+        with opened(browser, report, **look(1100, "light")) as page:
+            page.set_viewport_size({"width": 1100, "height": 1300})
+            page.screenshot(path=f"{SCREENSHOTS}/report.png")
 
 
 def test_the_page_shows_a_run(browser: Browser, tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "pair", Clicks())
     addresses = {role: f"127.0.0.1:{free_port()}" for role in ("active", "passive")}
-    workspace.configure("active", {"observability.address": addresses["active"]})
-    workspace.configure("passive", {"observability.address": addresses["passive"]})
+    for role in ROLES:
+        workspace.configure(
+            role, {"observability.address": addresses[role], "observability.linger": 10.0}
+        )
     with (
         workspace.start_warm("active", stage="all") as active,
         workspace.start_warm("passive", stage="all"),
     ):
         active.wait_for("status at http")
-        wide = {"width": 900, "height": 1000}
-        with opened(browser, addresses["active"], color_scheme="light", viewport=wide) as page:
+        wide = look(1440, "light")
+        with opened(browser, f"http://{addresses['active']}", **wide) as page:
             page.wait_for_selector(LOSS, timeout=1000 * LIMIT)
             assert page.inner_text("#state") == "running"
             assert page.inner_text("#peer-state").startswith("up")
-            assert page.inner_text("#stages .running") == "train"
+            assert page.inner_text("#stages .running").startswith("Training")
             before = number(page, LOSS, "data-last-step")
             wait_for(page, LOSS, "data-last-step", before + 20)
             page.wait_for_selector("#strongest svg", timeout=1000 * LIMIT)
             page.wait_for_selector(AUC, timeout=1000 * LIMIT)
+            assert re.search(r"step \d+ of \d+.*, about .* left", page.inner_text("#time-left"))
+            assert page.locator("#curves .raw").count() == 1, "the loss is smoothed"
+            page.click("#steps-section summary")
             assert "training" in page.inner_text("#steps")
+            page.click("#steps-section summary")
             assert "connected to telco" in page.inner_text("#log-lines")
             if SCREENSHOTS:
                 wait_for(page, AUC, "data-points", 3)
                 page.screenshot(path=f"{SCREENSHOTS}/status-page.png", full_page=True)
-        with opened(browser, addresses["passive"]) as page:
+            check_fits(page)
+        with opened(browser, f"http://{addresses['passive']}") as page:
             page.wait_for_selector("#curves svg", timeout=1000 * LIMIT)
-        with opened(browser, addresses["active"], but="ERR_CONNECTION") as page:
-            page.wait_for_selector(LOSS)
+        with opened(browser, f"http://{addresses['active']}", but="ERR_CONNECTION") as page:
+            page.wait_for_selector("#outcome:visible", timeout=2000 * LIMIT)
+            assert page.inner_text("#state") == "finished"
+            assert page.inner_text("#outcome-title").startswith("Finished after")
+            results = page.inner_text("#results")
+            for stage in ("Alignment: the union has", "Training: loss", "Evaluation: AUC"):
+                assert stage in results
             assert active.finish(100) == 0
             page.wait_for_selector("#silence:visible", timeout=1000 * LIMIT)
-            assert "has ended" in page.inner_text("#silence")
-            assert number(page, LOSS, "data-points") > 20, "the last known state stays"
+            assert "This party has ended" in page.inner_text("#silence")
+            assert number(page, LOSS, "data-points") > 20, "the last state stays"
+    check_what_remains(browser, workspace.run_directory("active").path, results)
 
 
 @pytest.fixture
@@ -163,7 +152,7 @@ def address() -> Iterator[str]:
 def test_dark_and_light_are_both_readable(browser: Browser, address: str) -> None:
     shades = {}
     for scheme in ("dark", "light"):
-        with opened(browser, address, color_scheme=scheme) as page:
+        with opened(browser, f"http://{address}", color_scheme=scheme) as page:
             page.wait_for_selector(LOSS)
             ink, paper = (
                 page.evaluate(f"getComputedStyle(document.body).{key}")
@@ -179,13 +168,73 @@ def _brightness(colour: str) -> float:
     return (red + green + blue) / 3
 
 
-@pytest.mark.parametrize("width", [320, 390])
-def test_the_page_fits_a_phone(browser: Browser, address: str, width: int) -> None:
-    phone = {"width": width, "height": 700}
-    with opened(browser, address, viewport=phone, is_mobile=True, has_touch=True) as page:
+@pytest.mark.parametrize(("width", "scheme"), [*LOOKS, pytest.param(320, "light", id="small")])
+def test_the_page_fits(browser: Browser, address: str, width: int, scheme: str) -> None:
+    with opened(browser, f"http://{address}", **look(width, scheme)) as page:
         page.wait_for_selector("#strongest svg")
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 16
+        check_fits(page)
+        check_plots_are_readable(page, 12)
+
+
+def test_the_page_uses_the_width_of_the_screen(browser: Browser, address: str) -> None:
+    with opened(browser, f"http://{address}", **look(1440, "light")) as page:
+        page.wait_for_selector("#strongest svg")
+        boxes = [
+            page.locator(f"#{name}-section").bounding_box() for name in ("training", "self-audit")
+        ]
+        left, right = (box for box in boxes if box is not None)
+        assert left["x"] < 100
+        assert right["x"] > left["x"] + left["width"]
+        assert right["x"] + right["width"] > 1340
+
+
+@pytest.mark.parametrize(("width", "scheme"), LOOKS)
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_failure_is_shown_with_its_reason(
+    browser: Browser, tmp_path: Path, width: int, scheme: str, *, saved: bool
+) -> None:
+    with busy_status() as status:
+        status.fail("telco is gone: " + 60 * "long", "Start both parties again.")
+        save_final_page(tmp_path, status.snapshot())
+        with status_server(f"127.0.0.1:{free_port()}", status) as address:
+            url = (tmp_path / "status.html").as_uri() if saved else f"http://{address}"
+            with opened(browser, url, **look(width, scheme)) as page:
+                page.wait_for_selector("#outcome:visible")
+                assert page.inner_text("#state") == "failed"
+                assert page.inner_text("#outcome-title").startswith("Failed during training")
+                assert page.inner_text("#reason").startswith("telco is gone")
+                assert page.inner_text("#advice") == "Start both parties again."
+                assert page.locator("#stages .failed").count() == 1
+                assert not page.is_visible("#time-left")
+                check_fits(page)
+
+
+def test_requests_are_shown_while_serving(browser: Browser) -> None:
+    status, traffic = Status(ABOUT), Traffic()
+    next(iter(status.stages(["serve"])))
+    with (
+        status.serving(None, traffic),
+        status_server(f"127.0.0.1:{free_port()}", status) as address,
+    ):
+        traffic.count_sent(2_000)
+        for milliseconds in range(1, 101):
+            status.requests.answered(milliseconds / 1000)
+        for reason in ("malformed", "over the limit", "malformed"):
+            status.requests.refused(reason)
+        with opened(browser, f"http://{address}", **look(390, "light")) as page:
+            page.wait_for_selector("#request-cards div")
+            assert page.inner_text("#state") == "serving"
+            shown = " ".join(page.inner_text("#request-cards").split())
+            for text in (
+                "answered 100",
+                "latency, median 50.0 ms",
+                "latency, 99% below 99.0 ms",
+                "refused 3 malformed: 2, over the limit: 1",
+            ):
+                assert text in shown
+            assert "2.00 kB" in page.inner_text("#network-cards")
+            assert not page.is_visible("#progress-section")
+            check_fits(page)
 
 
 def test_markup_in_the_log_is_escaped(browser: Browser) -> None:
@@ -196,7 +245,7 @@ def test_markup_in_the_log_is_escaped(browser: Browser) -> None:
     with tail.on(log), status_server(f"127.0.0.1:{free_port()}", status) as address:
         log.warning(evil)
         status.fail(evil)
-        with opened(browser, address) as page:
+        with opened(browser, f"http://{address}") as page:
             page.wait_for_selector("#log-lines li.warning")
             assert evil in page.inner_text("#log-lines")
             assert page.inner_text("#reason") == evil
@@ -206,7 +255,7 @@ def test_markup_in_the_log_is_escaped(browser: Browser) -> None:
 
 
 def test_injected_scripts_are_blocked(browser: Browser, address: str) -> None:
-    with opened(browser, address, but="Content Security Policy") as page:
+    with opened(browser, f"http://{address}", but="Content Security Policy") as page:
         page.evaluate(
             "document.head.append(Object.assign(document.createElement('script'), "
             "{textContent: 'window.taken = true'}))"

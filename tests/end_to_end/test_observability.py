@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "florist_received_bytes_total": set(),
     "florist_waiting_seconds_total": set(),
     "florist_certificate_days_left": set(),
+    "florist_privacy_budget_left": set(),
     "florist_training_step": set(),
     "florist_training_steps": set(),
     "florist_training_epoch": set(),
@@ -63,6 +64,10 @@ ALLOWED: dict[str, set[str]] = {
     "florist_loss": set(),
     "florist_auc": set(),
     "florist_audit_step": set(),
+    "florist_requests_total": set(),
+    "florist_requests_per_second": set(),
+    "florist_request_seconds": {"quantile"},
+    "florist_requests_refused_total": {"reason"},
 }
 
 
@@ -80,11 +85,13 @@ class LongerClicks(QuickClicks):
         }
 
 
-def watched(workspace: Workspace) -> dict[RoleName, str]:
+def watched(workspace: Workspace, linger: float = 0.0) -> dict[RoleName, str]:
     """Give both parties a status page, and return the addresses."""
     addresses = {role: f"127.0.0.1:{free_port()}" for role in ROLES}
     for role, address in addresses.items():
-        workspace.configure(role, {"observability.address": address})
+        workspace.configure(
+            role, {"observability.address": address, "observability.linger": linger}
+        )
     return addresses
 
 

@@ -21,6 +21,7 @@ from florist.common.training.loop import Run
 from florist.common.training.run_checkpoints import RunCheckpoints
 from florist.common.training.schedule import Schedule
 from florist.common.training.training_journal import TrainingJournal
+from florist.common.transport.channel import Traffic
 from florist.common.transport.in_memory import linked_pair
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def busy_status() -> Iterator[Status]:
     run.history.rows = 110
     run.history.losses += [0.7] * 11
     run.history.epochs.append(EpochFigures(0, 0.65, 0.72))
-    status = Status(ABOUT, certificate_days=lambda: 12.5)
+    status = Status(ABOUT, certificate_days=lambda: 12.5, budget_left=lambda: 0.75)
+    with status.serving(None, Traffic()):
+        status.requests.answered(0.012)
+        status.requests.refused("malformed")
     next(iter(status.stages(["train", "evaluate"])))
     status.train(run, record)
     link, _ = linked_pair()

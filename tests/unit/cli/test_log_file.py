@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from florist.cli.console import LogFormat, log, log_to_file, set_up_output
-from florist.cli.party import RoleOption, run
+from florist.cli.party import run
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.progress import NoProgress
 from florist.common.session.stage_state import StageOptions
@@ -56,6 +56,6 @@ def test_a_file_that_cannot_be_written_ends_the_party_at_once(
 ) -> None:
     set_up_output(LogFormat.text, verbose=False)
     options = StageOptions(log_file=tmp_path / "missing" / "party.log")
-    code = run(RoleOption.active, "align", tmp_path / "none.yml", options, NoProgress())
+    code = run("active", "align", tmp_path / "none.yml", options, NoProgress())
     assert code == ConfigurationError.exit_code
     assert "--log-file" in capsys.readouterr().err

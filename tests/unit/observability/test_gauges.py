@@ -1,4 +1,4 @@
-"""Rates, stopwatches and curves."""
+"""Stopwatches and curves."""
 
 from __future__ import annotations
 
@@ -6,40 +6,13 @@ from statistics import fmean
 
 import pytest
 
-from florist.common.observability.gauges import Curve, Rate, Stopwatch
+from florist.common.observability.gauges import Curve, Stopwatch
 from tests.support.clocks import FakeClock
 
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-def test_a_rate_is_averaged_over_the_last_seconds(clock: FakeClock) -> None:
-    rate = Rate(clock)
-    for per_second in (1000, 10):  # fast at first, then slow for longer than the window
-        for _ in range(120):
-            clock.advance(0.1)
-            rate.add(per_second // 10)
-    assert rate.count == 12 * 1000 + 12 * 10
-    assert rate.per_second() == pytest.approx(10, rel=0.1)
-
-
-def test_a_rate_falls_when_nothing_is_added(clock: FakeClock) -> None:
-    rate = Rate(clock)
-    for _ in range(100):
-        clock.advance(0.1)
-        rate.add(10)
-    before = rate.per_second()
-    clock.advance(20)
-    assert before == pytest.approx(100, rel=0.1)
-    assert rate.per_second() < before / 10
-
-
-def test_a_rate_is_zero_at_first(clock: FakeClock) -> None:
-    rate = Rate(clock)
-    rate.add(1_000_000)
-    assert rate.per_second() == 0.0
 
 
 def test_a_stopwatch_counts_overlapping_waits_once(clock: FakeClock) -> None:

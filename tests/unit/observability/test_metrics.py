@@ -5,6 +5,7 @@ import prometheus_client
 from florist.common.observability.metric_table import METRICS
 from florist.common.observability.metrics import Metrics
 from florist.common.observability.status import Status
+from florist.common.transport.channel import Traffic
 from tests.support.observability import ABOUT, Samples, busy_status, parsed
 
 
@@ -25,6 +26,7 @@ def test_every_metric_has_a_value() -> None:
         "florist_received_bytes_total": 2000,
         "florist_waiting_seconds_total": 0,
         "florist_certificate_days_left": 12.5,
+        "florist_privacy_budget_left": 0.75,
         "florist_training_step": 11,
         "florist_training_steps": 20,
         "florist_training_epoch": 1,
@@ -32,6 +34,7 @@ def test_every_metric_has_a_value() -> None:
         "florist_loss": 0.7,
         "florist_auc": 0.72,
         "florist_audit_step": 10,
+        "florist_requests_total": 1,
     }
     assert {name: plain[name] for name in expected} == expected
     attack = (("attack", "spectral"), ("over", "epochs"))
@@ -46,6 +49,9 @@ def test_every_metric_has_a_value() -> None:
         ("florist_audit_auc_high", attack): 0.57,
         ("florist_audit_verdict", (("verdict", "fine"),)): 1,
         ("florist_audit_limit", (("then", "stop"),)): 0.9,
+        ("florist_request_seconds", (("quantile", "0.5"),)): 0.012,
+        ("florist_request_seconds", (("quantile", "0.99"),)): 0.012,
+        ("florist_requests_refused_total", (("reason", "malformed"),)): 1,
     }
     assert {key: found[key] for key in labelled} == labelled
 
@@ -61,7 +67,7 @@ def test_unknown_values_are_left_out() -> None:
     assert "florist_peer_up" in names
     assert not names & {"florist_loss", "florist_auc", "florist_certificate_days_left"}
     status = Status(ABOUT)
-    with status.serving(None):
+    with status.serving(None, Traffic()):
         assert "florist_peer_up" not in {name for name, _ in scraped(status)}
 
 

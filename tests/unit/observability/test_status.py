@@ -12,14 +12,17 @@ import pytest
 from florist.common.audit.findings import AuditRecord, Figures, Finding
 from florist.common.audit.statistics import IntervalEstimate
 from florist.common.core.errors import PeerLost
+from florist.common.core.pace import StepPace
 from florist.common.observability.log_tail import LINES, WIDTH, LogTail
 from florist.common.observability.status import Status
 from florist.common.observability.status_json import status_json
-from florist.common.observability.training_watch import steps_done
+from florist.common.observability.training_watch import SMOOTHING, smoothed, steps_done
 from florist.common.settings.audit import AuditSettings
 from florist.common.training.history import EpochFigures
 from florist.common.training.schedule import Schedule
+from florist.common.transport.channel import Traffic
 from florist.common.transport.in_memory import linked_pair
+from tests.support.clocks import FakeClock
 from tests.support.observability import ABOUT, make_run
 
 if TYPE_CHECKING:
@@ -49,8 +52,14 @@ def test_a_run_from_start_to_end() -> None:
             checked.check("running", "up", ready=True)
             states = [each.state for each in status.snapshot().stages]
             assert states == (["running", "pending"] if stage == "align" else ["done", "running"])
+        status.set_result(stage, f"{stage} has a result")
+    checked.check("preparing", "idle", ready=False)
+    status.finish()
     checked.check("finished", "idle", ready=False)
-    assert status.failure is None
+    now = status.snapshot()
+    assert [stage.fraction for stage in now.stages] == [1, 1]
+    assert [stage.result for stage in now.stages] == ["align has a result", "train has a result"]
+    assert (status.failure, status.unready()) == (None, "finished")
 
 
 def test_a_lost_peer_is_reported_at_once_and_its_return_counted() -> None:
@@ -90,10 +99,81 @@ def test_traffic_is_summed_over_links() -> None:
 def test_a_failure_is_reported() -> None:
     status = Status(ABOUT)
     next(iter(status.stages(["align", "train"])))
-    status.fail("data.train: gone")
+    status.fail("data.train: gone", "Bring it back.")
     now = status.snapshot()
     assert (now.state, now.is_ready, now.reason) == ("failed", False, "data.train: gone")
+    assert now.advice == "Bring it back."
     assert [stage.state for stage in now.stages] == ["failed", "pending"]
+    assert status.may_linger
+
+
+def test_a_run_that_the_operator_stops_has_not_failed() -> None:
+    status = Status(ABOUT)
+    next(iter(status.stages(["train"])))
+    status.stop("stopped by the operator", "Start again.")
+    now = status.snapshot()
+    assert (now.state, now.reason, now.advice) == (
+        "stopped",
+        "stopped by the operator",
+        "Start again.",
+    )
+    assert [stage.state for stage in now.stages] == ["stopped"]
+    assert status.failure is None
+    assert not status.may_linger
+
+
+def test_the_clock_stops_at_the_end() -> None:
+    clock = FakeClock()
+    status = Status(ABOUT, clock=clock)
+    clock.advance(30)
+    status.finish()
+    clock.advance(1000)
+    assert status.snapshot().uptime == 30
+
+
+def test_the_fraction_of_training_includes_the_steps_before_a_resumption() -> None:
+    status, run = Status(ABOUT), make_run()
+    run.history.rows = 150  # of two epochs of 100
+    next(iter(status.stages(["train"])))
+    status.train(run)
+    with status.step("training") as step:
+        step.expect(50)
+        assert status.snapshot().stages[0].fraction == 0.75
+
+
+def test_the_estimate_is_that_of_the_progress_display() -> None:
+    """The terminal and the log use the same class, so that they say the same as the page."""
+    clock = FakeClock()
+    status, shown = Status(ABOUT, clock=clock), StepPace(clock)
+    next(iter(status.stages(["train"])))
+    with status.connected(linked_pair()[0]), status.step("training") as watched:
+        for each in (watched, shown):
+            each.expect(1000)
+        for amount in (1, 70, 5, 40, 40):
+            clock.advance(7)
+            watched.advance(amount)
+            shown.advance(amount)
+        left = status.snapshot().time_left
+        assert left is not None
+        assert (left.seconds, left.is_at_least) == (shown.seconds_left(), False)
+
+
+def test_requests_and_their_traffic_are_counted_while_serving() -> None:
+    status, traffic = Status(ABOUT), Traffic()
+    assert status.snapshot().requests is None
+    next(iter(status.stages(["serve"])))
+    with status.serving(None, traffic):
+        traffic.count_sent(10)
+        traffic.count_received(400)
+        status.requests.answered(0.25)
+        status.requests.refused("malformed")
+        now = status.snapshot()
+        assert (now.sent, now.received) == (10, 400)
+    now = status.snapshot()
+    assert (now.sent, now.received) == (10, 400), "the traffic stays when serving ends"
+    assert now.requests is not None
+    assert (now.requests.answered, now.requests.median) == (1, 0.25)
+    assert now.requests.refused == {"malformed": 1}
 
 
 def test_steps_and_rows_from_several_threads() -> None:
@@ -122,10 +202,12 @@ def test_a_service_is_ready_while_its_peer_is_up() -> None:
     status = checked.status
     next(iter(status.stages(["serve"])))
     answers = iter([True])
-    with status.serving(lambda: next(answers)):  # the peer is not asked for every snapshot
+    with status.serving(
+        lambda: next(answers), Traffic()
+    ):  # the peer is not asked for every snapshot
         checked.check("serving", "up", ready=True)
         checked.check("serving", "up", ready=True)
-    with status.serving(None):
+    with status.serving(None, Traffic()):
         checked.check("serving", "unknown", ready=True)
         status.count_rows(7)
     assert status.snapshot().stages[0].rows == 7
@@ -191,6 +273,17 @@ def test_the_self_audit_is_read_from_its_record() -> None:
         assert (training.audit.step, training.audit.audits) == (200, 3)
 
 
+@pytest.mark.parametrize("count", [0, 1, 5, 60, 256])
+def test_the_smoothed_loss_is_the_mean_around_each_point(count: int) -> None:
+    losses = [(step, math.sin(step) + step / 10) for step in range(1, count + 1)]
+    found = smoothed(losses)
+    assert [step for step, _ in found] == [step for step, _ in losses]
+    reach = count // SMOOTHING // 2
+    for at, (_, mean) in enumerate(found):
+        around = [loss for index, (_, loss) in enumerate(losses) if abs(index - at) <= reach]
+        assert mean == pytest.approx(sum(around) / len(around), abs=1e-6)
+
+
 def test_json_has_null_for_numbers_that_are_not_finite() -> None:
     status = Status(ABOUT, certificate_days=lambda: math.inf)
     run = make_run()
@@ -198,7 +291,9 @@ def test_json_has_null_for_numbers_that_are_not_finite() -> None:
     status.train(run)
     facts = json.loads(status_json(status.snapshot()))
     assert facts["certificate_days"] is None
-    assert {card["title"]: card["value"] for card in facts["cards"]}["certificate"] is None
+    values = {card["title"]: card["values"] for card in facts["cards"]}
+    assert values["certificate"] == [{"label": "", "value": None}]
+    assert facts["training"]["smoothed_losses"] == [[2, 0.5]]
     assert facts["training"]["losses"] == [[1, None], [2, 0.5]]
 
 
