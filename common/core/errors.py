@@ -10,6 +10,7 @@ FloristError
 │   ├── ProtocolViolation    4   it sent something that the protocol does not allow
 │   │   └── ChannelEnded     4   it closed a channel too early
 │   └── PeerFailed           5   it stopped and gave its reason
+│       └── PeerCannotStart  5   it reports that it cannot start
 ├── StoppedByPolicy          6   this party's audit found more than its limits allow
 ├── OverlapOutsideLimits     7   too few or too many people are shared
 ├── InternalError           70   a bug in FLORIST
@@ -35,6 +36,9 @@ class FloristError(Exception):
     origin: ClassVar[str] = "internal"
     #: What the operator can do; shown below the message.
     advice: ClassVar[str] = ""
+    #: Whether starting the same command again can succeed without a person. Supervisors see only
+    #: the exit code, so all errors with one code agree on it.
+    restart_helps: ClassVar[bool] = False
     #: Whether this party did not fail and will probably be started again: the peer may wait for it.
     will_reconnect: bool = False
     #: IDs of this party's own table that illustrate the message: for its owner's eyes, not for a
@@ -66,9 +70,12 @@ class ConfigurationError(FloristError):
         "Fix the problem and start again; `florist preflight --config FILE` checks the whole setup."
     )
 
+    #: What the peer is told; it names neither paths, columns nor values.
+    told_to_peer: str = "its configuration or data are invalid"
+
     @property
     def for_peer(self) -> str:
-        return "its configuration or data are invalid"
+        return self.told_to_peer
 
 
 class AgreementMismatch(ConfigurationError):  # noqa: N818 - it reads as what happened
@@ -93,6 +100,7 @@ class TransportError(FloristError):
 
     exit_code = 3
     origin = "transport"
+    restart_helps = True
     advice = "Check the address, the firewall, that the peer is running, and both certificates."
 
 
@@ -145,6 +153,15 @@ class PeerFailed(PeerError):  # noqa: N818
         self.will_reconnect = will_reconnect
 
 
+class PeerCannotStart(PeerFailed):
+    """The peer could not start, and connected only to report it."""
+
+    advice = (
+        "The cause is at the peer; start again once it is fixed there. With "
+        "timeouts.if_peer_cannot_start: wait, this party waits for it instead."
+    )
+
+
 class StoppedByPolicy(FloristError):  # noqa: N818
     """What this party sends reveals more than its own audit limits allow."""
 
@@ -175,7 +192,8 @@ class OverlapOutsideLimits(FloristError):  # noqa: N818
 class InternalError(FloristError):
     """A bug in FLORIST."""
 
-    advice = "Please report it with the log of this party."
+    restart_helps = True
+    advice = "Please report it, with what `florist doctor --config FILE --log FILE` prints."
 
     @property
     def for_peer(self) -> str:
@@ -187,12 +205,23 @@ class Interrupted(FloristError):  # noqa: N818
 
     exit_code = 130
     origin = "operator"
+    restart_helps = True
     advice = "Start again when ready: the run resumes where it stopped."
     will_reconnect = True
 
     @property
     def for_peer(self) -> str:
         return "its operator stopped it"
+
+
+def restart_helps(exit_code: int) -> bool:
+    """Whether a supervisor should start a party again that ended with this exit code.
+
+    A party that was killed by a signal (negative as in `subprocess`, or above 128 as in a shell)
+    resumes where it stopped.
+    """
+    known = {kind.exit_code for kind in (TransportError, InternalError, Interrupted)}
+    return exit_code in known or exit_code < 0 or exit_code > 128
 
 
 def as_florist_error(error: BaseException) -> FloristError:

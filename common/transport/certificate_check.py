@@ -30,11 +30,19 @@ T = TypeVar("T")
 EXPIRES_SOON = 30
 
 
+class NotValidNow(ConfigurationError):  # noqa: N818 - it reads as what is wrong
+    """This party's certificates have expired or are not valid yet, or its clock is wrong."""
+
+    told_to_peer = "its certificate is not valid at the time that its clock shows"
+
+
 @dataclass(frozen=True, slots=True)
 class CertificateReport:
     """The result of `check_certificates`. Each problem names its file and the fix."""
 
     problems: tuple[str, ...]
+    #: Those of the problems that another time of this machine's clock would solve.
+    problems_of_time: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     common_name: str = ""
     expires: datetime | None = None
@@ -42,14 +50,18 @@ class CertificateReport:
     #: SHA-256 of this party's public key, for the peer's `network.tls.peer_key_sha256`.
     key_sha256: str = ""
 
-    def require(self) -> None:
-        """Raise if there is a problem.
+    def require(self, *, at_any_time: bool = False) -> None:
+        """Raise if there is a problem; with `at_any_time`, if there is one besides the time.
 
         Raises:
             ConfigurationError: lists all problems.
+            NotValidNow: the only problem is the time.
         """
-        if self.problems:
+        has_others = len(self.problems) > len(self.problems_of_time)
+        if has_others:
             raise ConfigurationError("; ".join(self.problems))
+        if self.problems and not at_any_time:
+            raise NotValidNow("; ".join(self.problems))
 
 
 def check_certificates(
@@ -58,24 +70,31 @@ def check_certificates(
     key: Path,
     own_name: str,
     *,
+    peer_authority: Path | None = None,
     now: datetime | None = None,
 ) -> CertificateReport:
-    """Find all problems of a party's three files at once.
+    """Find all problems of a party's files at once.
 
     Args:
-        authority: the authority's certificate.
+        authority: the certificate of the authority that issued this party's certificate.
         certificate: this party's certificate, and intermediate certificates if any.
         key: the key of this party's certificate.
         own_name: the name of this party in its configuration.
+        peer_authority: the certificate of the peer's authority, if it is another.
         now: the time to check against; None means the current time.
     """
     problems: list[str] = []
+    of_time: list[str] = []
     issuers = _collect(problems, load_certificates, authority)
     chain = _collect(problems, load_certificates, certificate)
     own_key = _collect(problems, load_private_key, key)
     problems += key_exposure(key)
+    time = now or datetime.now(UTC)
+    if peer_authority is not None:
+        for trusted in _collect(problems, load_certificates, peer_authority) or []:
+            of_time += validity_problems(trusted, peer_authority, time)
     if chain is None:
-        return CertificateReport(tuple(problems))
+        return CertificateReport((*problems, *of_time), tuple(of_time))
     leaf = chain[0]
     if own_key is not None and public_bytes(own_key.public_key()) != public_bytes(
         leaf.public_key()
@@ -85,13 +104,13 @@ def check_certificates(
         )
     if issuers is not None and not _leads_to(chain, issuers):
         problems.append(
-            f"{certificate}: was not issued by the authority in {authority}; both parties need "
-            "certificates of the same authority"
+            f"{certificate}: was not issued by the authority in {authority}; network.tls.authority "
+            "must be the issuer of this party's certificate. If the peer has another authority, "
+            "set network.tls.peer_authority to it"
         )
-    time = now or datetime.now(UTC)
-    problems += validity_problems(leaf, certificate, time)
+    of_time += validity_problems(leaf, certificate, time)
     for issuer in issuers or []:
-        problems += validity_problems(issuer, authority, time)
+        of_time += validity_problems(issuer, authority, time)
     names = common_names(leaf)
     if names != (own_name.encode(),):
         problems.append(
@@ -101,7 +120,8 @@ def check_certificates(
         )
     expires = leaf.not_valid_after_utc
     return CertificateReport(
-        problems=tuple(problems),
+        problems=(*problems, *of_time),
+        problems_of_time=tuple(of_time),
         warnings=tuple(_expiry_warnings(leaf, certificate, time)),
         common_name=names[0].decode() if names else "",
         expires=expires,
@@ -114,10 +134,12 @@ def validity_problems(certificate: x509.Certificate, path: Path, time: datetime)
     """A problem if a certificate is expired or not valid yet."""
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if time > end:
-        return [f"{path}: expired on {end:%Y-%m-%d %H:%M} UTC; get a new certificate"]
-    if time < start:
-        return [f"{path}: is not valid before {start:%Y-%m-%d %H:%M} UTC; check the system clock"]
-    return []
+        problem = f"expired on {end:%Y-%m-%d %H:%M} UTC; get a new certificate, or correct"
+    elif time < start:
+        problem = f"is not valid before {start:%Y-%m-%d %H:%M} UTC; correct"
+    else:
+        return []
+    return [f"{path}: {problem} this machine's clock, which shows {time:%Y-%m-%d %H:%M} UTC"]
 
 
 def _collect(problems: list[str], load: Callable[[Path], T], path: Path) -> T | None:

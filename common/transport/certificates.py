@@ -91,16 +91,16 @@ def create_authority(
     if not 1 <= len(name) <= 64 or not name.isprintable():
         raise ConfigurationError("the authority's name must have 1 to 64 printable characters")
     prepare_directory(directory, (files.certificate, files.key), force=force)
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = new_key()
     start = now or datetime.now(UTC)
     certificate = (
-        _builder(_named(name), _named(name), key.public_key(), start, _end(start, days))
+        _builder(named(name), named(name), key.public_key(), start, _end(start, days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(_key_identifier(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_file(files.key, _key_pem(key), mode=0o600)
+    write_file(files.key, key_pem(key), mode=0o600)
     write_file(files.certificate, certificate.public_bytes(Encoding.PEM), mode=0o644)
     return files
 
@@ -131,31 +131,56 @@ def issue(
             already, or the authority cannot be used.
     """
     files = PartyFiles.in_directory(directory, party_name)
-    alternative_names = _alternative_names(party_name, names_and_addresses)
-    start = now or datetime.now(UTC)
-    issuer, issuer_key = _load_authority(authority, start)
+    alternative_names = party_names(party_name, names_and_addresses)
+    key = new_key()
+    certificate = certify(authority, party_name, alternative_names, key.public_key(), days, now)
     prepare_directory(directory, (files.certificate, files.key), force=force)
     _check_copy(authority.certificate, files.authority, force=force)
-    key = ec.generate_private_key(ec.SECP256R1())
+    write_file(files.key, key_pem(key), mode=0o600)
+    write_file(files.certificate, certificate, mode=0o644)
+    write_file(files.authority, authority.certificate.read_bytes(), mode=0o644)
+    return files
+
+
+def certify(
+    authority: AuthorityFiles,
+    party_name: str,
+    alternative_names: Sequence[x509.GeneralName],
+    public_key: ec.EllipticCurvePublicKey,
+    days: int,
+    now: datetime | None = None,
+) -> bytes:
+    """Return the certificate of a party's public key, in PEM format.
+
+    Args:
+        authority: the issuing authority.
+        party_name: the common name.
+        alternative_names: as from `party_names`.
+        public_key: the party's public key.
+        days: days until the certificate expires, at most those of the authority.
+        now: the time of creation; None means the current time.
+
+    Raises:
+        ConfigurationError: the number of days is invalid, or the authority cannot be used.
+    """
+    start = now or datetime.now(UTC)
+    issuer, issuer_key = _load_authority(authority, start)
     end = min(_end(start, days), issuer.not_valid_after_utc)
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
-        _builder(_named(party_name), issuer.subject, key.public_key(), start, end)
+        _builder(named(party_name), issuer.subject, public_key, start, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
-        .add_extension(_key_identifier(key.public_key()), critical=False)
+        .add_extension(_key_identifier(public_key), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()),
             critical=False,
         )
         .sign(issuer_key, hashes.SHA256())
     )
-    write_file(files.key, _key_pem(key), mode=0o600)
-    write_file(files.certificate, certificate.public_bytes(Encoding.PEM), mode=0o644)
-    write_file(files.authority, authority.certificate.read_bytes(), mode=0o644)
-    return files
+    return certificate.public_bytes(Encoding.PEM)
 
 
 def check_names(directory: Path, parties: Sequence[str], names: Sequence[str]) -> None:
@@ -202,7 +227,18 @@ def _listed_names(path: Path) -> set[str]:
     return {name.lower() for name in extension.value.get_values_for_type(x509.DNSName)}
 
 
-def _named(name: str) -> x509.Name:
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Create a private key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key in PEM format, not encrypted; write it with mode 0600."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def named(name: str) -> x509.Name:
+    """Return a subject with this common name."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -248,9 +284,12 @@ def _key_identifier(public_key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIde
     return x509.SubjectKeyIdentifier.from_public_key(public_key)
 
 
-def _alternative_names(
-    party_name: str, names_and_addresses: Iterable[str]
-) -> list[x509.GeneralName]:
+def party_names(party_name: str, names_and_addresses: Iterable[str]) -> list[x509.GeneralName]:
+    """Return the alternative names of a party's certificate: its own name, then the others.
+
+    Raises:
+        ConfigurationError: a name is invalid.
+    """
     if not _PARTY_NAME.fullmatch(party_name):
         raise ConfigurationError(
             f"the party name {party_name!r} must consist of 1 to 63 lower-case letters, digits and "
@@ -282,10 +321,6 @@ def _load_authority(
     if found := key_exposure(files.key) + validity_problems(certificate, files.certificate, time):
         raise ConfigurationError("; ".join(found))
     return certificate, key
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _check_copy(source: Path, copy: Path, *, force: bool) -> None:

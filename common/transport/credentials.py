@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The paths of one party's authority, certificate and key. The files are read when used.
+    """The paths of one party's certificate and key, and of the authority that it trusts.
 
+    The files are read when used. `authority` must have signed the peer's certificate.
     `peer_key_sha256` is the required SHA-256 of the peer's public key, in lower-case hex; None
     admits every certificate of the authority that has the peer's name.
     """
@@ -39,17 +40,26 @@ class Credentials:
         key: Path,
         own_name: str,
         peer_key_sha256: str | None = None,
+        peer_authority: Path | None = None,
+        *,
+        at_any_time: bool = False,
     ) -> Credentials:
         """Check the files and return their paths.
 
+        `authority` has signed our certificate, and the peer's unless there is a `peer_authority`.
+        With `at_any_time`, the period of validity is not checked.
+
         Raises:
             ConfigurationError: lists every problem with its file and the fix.
+            NotValidNow: the only problem is the time.
         """
-        check_certificates(authority, certificate, key, own_name).require()
-        return cls(authority, certificate, key, peer_key_sha256)
+        check_certificates(
+            authority, certificate, key, own_name, peer_authority=peer_authority
+        ).require(at_any_time=at_any_time)
+        return cls(peer_authority or authority, certificate, key, peer_key_sha256)
 
     def for_listener(self, on_connection: Callable[[], None]) -> grpc.ServerCredentials:
-        """Server credentials that require a client certificate of the same authority.
+        """Server credentials that require a client certificate of the trusted authority.
 
         `on_connection` is called at the start of each connection.
         """

@@ -117,8 +117,8 @@ def keep_trying(
         if refusals == _REFUSALS:
             raise TransportError(
                 f"{reason}, {_REFUSALS} times: it was probably refused. See the peer's log for the "
-                "reason, and check that the certificate has not expired and was issued by the "
-                "authority that the peer trusts"
+                "reason, and check that the certificate has not expired, that both clocks are "
+                "right, and that it was issued by the authority that the peer trusts"
             )
         pause = min(2 * pause, 2.0)
         if clock.now() + pause >= deadline:

@@ -276,8 +276,8 @@ class GrpcListener(ListeningServer):
             self._silent.clear()
             self._last_refusal = (
                 "a connection that ended during the TLS handshake: no certificate, a certificate "
-                "of another authority, an expired certificate, no TLS, or a port scan (gRPC logs "
-                "the reason on standard error)"
+                "of another authority, an expired certificate, a wrong clock here or there, no "
+                "TLS, or a port scan (gRPC logs the reason on standard error)"
             )
             self._refused.tell(f"refused {self._last_refusal}")
 

@@ -21,6 +21,7 @@ from grpc_health.v1 import health, health_pb2
 from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ProtocolViolation
 from florist.common.transport import codec
+from florist.common.transport.channel import Traffic
 from florist.common.transport.daemon_pool import DaemonPool
 from florist.common.transport.grpc_server import (
     CallerRejected,
@@ -36,6 +37,7 @@ from florist.common.transport.grpc_streams import TLS
 from florist.common.transport.messages import PredictionRequest, ServingOffer
 from florist.common.transport.rate_limited_log import RateLimitedLog
 from florist.common.transport.refusal import RefusalReason, RequestRefused
+from florist.common.transport.request_observer import NoObserver
 from florist.common.transport.slots import Slots
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 
     from florist.common.core.clock import Clock
     from florist.common.transport.credentials import Credentials
+    from florist.common.transport.messages import PredictionReply, ServingTerms
     from florist.common.transport.prediction_handler import PredictionHandler
+    from florist.common.transport.request_observer import RequestObserver
 
 log = logging.getLogger("florist.serving")
 
@@ -56,6 +60,17 @@ CODES = {
     RefusalReason.MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
     RefusalReason.OVER_LIMIT: grpc.StatusCode.RESOURCE_EXHAUSTED,
     RefusalReason.STOPPING: grpc.StatusCode.UNAVAILABLE,
+}
+
+#: What an observer is told about refusals with these statuses; others have their own names.
+_REFUSALS = {
+    grpc.StatusCode.INVALID_ARGUMENT: "malformed",
+    grpc.StatusCode.FAILED_PRECONDITION: "mismatch",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "over the limit",
+    grpc.StatusCode.UNAVAILABLE: "stopping",
+    grpc.StatusCode.UNAUTHENTICATED: "wrong caller",
+    grpc.StatusCode.PERMISSION_DENIED: "wrong caller",
+    grpc.StatusCode.INTERNAL: "internal error",
 }
 
 #: Threads beyond those of calls and streams: for health checks, and to refuse excess calls.
@@ -125,6 +140,7 @@ class PredictionServer(ListeningServer):
         peer_name: str,
         handler: PredictionHandler,
         settings: ServerSettings,
+        observer: RequestObserver | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Create a server; `start` opens the port.
@@ -135,9 +151,14 @@ class PredictionServer(ListeningServer):
             peer_name: the common name of the only certificate that is admitted.
             handler: answers the calls.
             settings: limits.
-            clock: the clock for idle streams and log lines.
+            observer: is told about each request; None tells nobody.
+            clock: the clock for idle streams, log lines and latencies.
         """
         super().__init__()
+        #: Bytes of messages, both ways.
+        self.traffic = Traffic()
+        self._observer = observer or NoObserver()
+        self._clock = clock
         self._address = address
         self._credentials = credentials
         self._peer_name = peer_name
@@ -206,13 +227,12 @@ class PredictionServer(ListeningServer):
     def open(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._admitted(context, self._calls, with_model=False) as tls:
             context.send_initial_metadata(((TLS, tls),))
-            offer = _decoded(ServingOffer, self._only(requests, context))
-            return codec.encode_serving(self._handler.open(offer))
+            offer = self._decoded(ServingOffer, self._only(requests, context))
+            return self._encoded(self._handler.open(offer))
 
     def predict(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._admitted(context, self._calls):
-            request = _decoded(PredictionRequest, self._only(requests, context))
-            return codec.encode_serving(self._handler.predict(request))
+            return self._answer(self._only(requests, context))
 
     def predict_stream(
         self, requests: Iterator[bytes], context: grpc.ServicerContext
@@ -222,14 +242,33 @@ class PredictionServer(ListeningServer):
                 self._watch.expect(context)
                 for data in requests:
                     self._watch.forget(context)  # the server works now
-                    reply = self._handler.predict(_decoded(PredictionRequest, data), self._drained)
+                    reply = self._answer(data, self._drained)
                     self._watch.expect(context)
-                    yield codec.encode_serving(reply)
+                    yield reply
                     self._watch.expect(context)
                     if self._drained.is_set():
                         raise _stopping()
         finally:
             self._watch.forget(context)
+
+    def _answer(self, data: bytes, cancelled: Event | None = None) -> bytes:
+        arrived = self._clock.now()
+        request = self._decoded(PredictionRequest, data)
+        reply = self._encoded(self._handler.predict(request, cancelled))
+        self._observer.answered(self._clock.now() - arrived)
+        return reply
+
+    def _decoded(self, kind: type[R], data: bytes) -> R:
+        self.traffic.count_received(len(data), kind.__name__)
+        try:
+            return codec.decode_serving(kind, data)
+        except ProtocolViolation as violation:
+            raise RequestRefused(RefusalReason.MALFORMED, violation.reason) from None
+
+    def _encoded(self, message: PredictionReply | ServingTerms) -> bytes:
+        data = codec.encode_serving(message)
+        self.traffic.count_sent(len(data), type(message).__name__)
+        return data
 
     def check_health(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Answer anyone with a certificate of the authority, even while the service is stopping."""
@@ -313,6 +352,7 @@ class PredictionServer(ListeningServer):
 
     def _refuse(self, context: grpc.ServicerContext, refusal: CallRefused) -> NoReturn:
         self._refused.tell(f"refused {unquote(context.peer())}: {refusal.reason}", refusal.kind)
+        self._observer.refused(_REFUSALS.get(refusal.code, refusal.code.name.lower()))
         context.abort(refusal.code, refusal.reason)
 
     def _set_health(self, *, serving: bool) -> None:
@@ -343,13 +383,6 @@ class _Methods(grpc.GenericRpcHandler):
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         return self._handlers.get(handler_call_details.method)
-
-
-def _decoded(kind: type[R], data: bytes) -> R:
-    try:
-        return codec.decode_serving(kind, data)
-    except ProtocolViolation as violation:
-        raise RequestRefused(RefusalReason.MALFORMED, violation.reason) from None
 
 
 def _metadata(context: grpc.ServicerContext, name: str) -> str:

@@ -19,8 +19,8 @@ class CertificateRejected(PeerUnavailable):
     """The peer closed the connection right after it received this party's certificate."""
 
     advice = (
-        "Check that both certificates are of the same authority and have not expired, and that "
-        "the peer's configuration contains this party's name. The peer's log shows the reason."
+        "Check that each party trusts the other's authority and no certificate has expired, and "
+        "that the peer's configuration contains this party's name. The peer's log shows the reason."
     )
 
 

@@ -158,8 +158,9 @@ def _certificate_refused(error: ssl.SSLCertVerificationError, address: str, peer
             )
         case code if code in _OTHER_ISSUER:
             return (
-                f"the certificate at {address} was not issued by this party's authority; both "
-                "parties need certificates of the same authority, and a copy of its certificate"
+                f"the certificate at {address} was not issued by this party's authority; the "
+                "certificate of the peer's authority must be in network.tls.authority, or in "
+                "network.tls.peer_authority if each party has its own authority"
             )
         case _:
             return f"the certificate at {address} cannot be trusted: {error.verify_message}"

@@ -25,6 +25,11 @@ def test_every_error_of_the_tree_is_in_it() -> None:
     assert tree - shown == {"FloristError", "PeerError"}, "these two only group others"
 
 
+def test_errors_with_one_exit_code_agree_on_restarts() -> None:
+    for kind, _ in error_types():
+        assert kind.restart_helps == errors.restart_helps(kind.exit_code), kind
+
+
 def test_each_says_what_happened_and_what_to_do() -> None:
     for kind, _ in error_types():
         assert kind.__doc__, kind

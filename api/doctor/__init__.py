@@ -1,0 +1,1 @@
+"""A description of this installation and one party's setup, for a support request."""
