@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeAlias
+
+import yaml
 
 from florist.common.settings import loader
 from florist.common.settings.party_config import PartyConfig
@@ -12,13 +15,12 @@ from florist.common.settings.party_config import PartyConfig
 AnyPath: TypeAlias = str | PathLike[str]
 
 
-def load_config(path: AnyPath) -> PartyConfig:
-    """Read and validate a party's configuration file.
-
-    Relative paths in the file start from its folder.
+def load_config(source: AnyPath | Mapping[str, object]) -> PartyConfig:
+    """Read and validate a party's configuration.
 
     Args:
-        path: a YAML file such as `florist init` writes.
+        source: a YAML file such as `florist init` writes, or a mapping with the same keys.
+            Relative paths start from the folder of the file, or from the working directory.
 
     Returns:
         The configuration, with defaults filled in. It is immutable.
@@ -32,7 +34,24 @@ def load_config(path: AnyPath) -> PartyConfig:
         >>> config.party.name
         'bank'
     """
-    return loader.load_config(Path(path))
+    if isinstance(source, Mapping):
+        return loader.parse_config(as_yaml(source), folder=Path.cwd(), source="configuration")
+    return loader.load_config(Path(source))
+
+
+def as_yaml(values: Mapping[str, object]) -> str:
+    """Return the text of a configuration file with these values."""
+    return yaml.dump(dict(values), Dumper=_Dumper)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes paths as strings and tuples as lists, without references."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class has it
+        return True
+
+
+_Dumper.add_multi_representer(PurePath, lambda dumper, path: dumper.represent_str(str(path)))
 
 
 def as_config(config: PartyConfig | AnyPath) -> PartyConfig:

@@ -29,7 +29,7 @@ ROLES: dict[RoleName, Role] = {"active": ACTIVE, "passive": PASSIVE}
 
 @overload
 def run_party(
-    role: RoleName,
+    role: RoleName | None,
     config: PartyConfig | AnyPath,
     stage: Literal["all"] | StageName = "all",
     *,
@@ -41,7 +41,7 @@ def run_party(
 ) -> RunResult: ...
 @overload
 def run_party(
-    role: RoleName,
+    role: RoleName | None,
     config: PartyConfig | AnyPath,
     stage: Literal["serve"],
     *,
@@ -52,7 +52,7 @@ def run_party(
     stop: Event | None = None,
 ) -> None: ...
 def run_party(  # noqa: PLR0913 - as many options as the command has
-    role: RoleName,
+    role: RoleName | None,
     config: PartyConfig | AnyPath,
     stage: StageChoice = "all",
     *,
@@ -69,7 +69,8 @@ def run_party(  # noqa: PLR0913 - as many options as the command has
     configure logging: messages go to the logger "florist".
 
     Args:
-        role: "active" (has the labels, listens) or "passive" (has features, connects).
+        role: "active" (has the labels, listens) or "passive" (has features, connects); None: the
+            configuration's `role`.
         config: this party's configuration, or the path of its file.
         stage: "align", "train", "evaluate", "serve", or "all": align, train and evaluate, without
             the stages that have finished already.
@@ -97,12 +98,11 @@ def run_party(  # noqa: PLR0913 - as many options as the command has
         >>> run.metrics["auc"]
         0.71
     """
-    if role not in ROLES:
-        raise ConfigurationError(f"role {role!r} is unknown; known are: {', '.join(ROLES)}")
     settings = as_config(config)
+    known = resolve_role(role, settings)
     progress = CallbackProgress(on_progress or _ignore)
     run_stages(
-        ROLES[role],
+        known,
         settings,
         stage,
         StageOptions(
@@ -114,6 +114,28 @@ def run_party(  # noqa: PLR0913 - as many options as the command has
         until=stop,
     )
     return None if stage == "serve" else load_run(settings.run_directory)
+
+
+def resolve_role(given: RoleName | None, config: PartyConfig) -> Role:
+    """Return the role that was given or configured, which must not contradict each other.
+
+    Raises:
+        ConfigurationError: they do, or there is neither, or the role is unknown.
+    """
+    name = given or config.role
+    if name is None:
+        raise ConfigurationError(
+            "role: missing; set role: active (this party has the labels) or role: passive in the "
+            "configuration, or give --role"
+        )
+    if name not in ROLES:
+        raise ConfigurationError(f"role {name!r} is unknown; known are: {', '.join(ROLES)}")
+    if config.role is not None and name != config.role:
+        raise ConfigurationError(
+            f"--role {name} contradicts role: {config.role} in the configuration of "
+            f"{config.party.name}; omit --role, or use the file of the {name} party"
+        )
+    return ROLES[name]
 
 
 def _ignore(event: ProgressEvent) -> None:

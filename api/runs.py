@@ -12,6 +12,7 @@ from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.findings import AuditRecord
 from florist.common.core.errors import ConfigurationError
 from florist.common.evaluation.metric_names import METRICS
+from florist.common.session.evaluated_model import is_outdated
 from florist.common.session.run_directory import RunDirectory
 from florist.common.training.history import EpochFigures, History
 
@@ -81,6 +82,55 @@ class MetricEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnImportance:
+    """The importance of one of this party's columns, with its 95% confidence interval.
+
+    Attributes:
+        column: the name of the column.
+        value: at the active party, how much lower the AUC is if the column's values are exchanged
+            between people; at the passive party, which part of the variance of what it sends
+            depends on the column.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
+
+    column: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorthResult:
+    """What the joint model is worth to this party, on its test or evaluation table.
+
+    Attributes:
+        baseline: the same learner on the active party's own data alone, one row per metric (AUC and
+            log loss); empty at the passive party, and if there is no baseline.
+        joint: the joint model on the same people.
+        gain: how much better the joint model is: higher AUC, lower log loss. Intervals may include
+            negative numbers.
+        people: number of people on whom both were compared; 0 without a comparison.
+        baseline_rows: rows of the active party that the baseline was trained with.
+        baseline_columns: its feature columns; with 0, the baseline predicts the same for everybody.
+        importance: this party's columns, the most important first.
+        peer_importance: how much lower the AUC is if people exchange all that the peer sends; None
+            at the passive party.
+        missing: sentences on what could not be computed, and why.
+    """
+
+    baseline: Records[MetricEstimate]
+    joint: Records[MetricEstimate]
+    gain: Records[MetricEstimate]
+    people: int
+    baseline_rows: int
+    baseline_columns: int
+    importance: Records[ColumnImportance]
+    peer_importance: ColumnImportance | None
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """The result of the stage "evaluate".
 
@@ -89,12 +139,14 @@ class EvaluationResult:
         scored: people who were scored.
         estimates: one row per metric; empty if the agreement keeps the metrics from this party.
         warning: why the estimates are too imprecise to use; "" if they are not.
+        worth: what the joint model is worth to this party; None if `training.worth` was off.
     """
 
     sizes: RunSizes
     scored: int
     estimates: Records[MetricEstimate]
     warning: str
+    worth: WorthResult | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +205,12 @@ class RunResult:
         history: one row per epoch; empty before training has finished.
         losses: training loss of each step; the active party's only.
         metrics: test metrics after the last epoch, by name; empty without a test table.
-        evaluation: the result of the stage "evaluate"; None before it has finished.
+        evaluation: the result of the stage "evaluate"; None before it has finished for the model
+            that the run directory now holds.
+        evaluation_is_outdated: whether there is only an evaluation of an earlier model.
         audit: the results of the self-audit, also of a run in progress; None if there are none.
+        worth: what the joint model is worth to this party: that of the evaluation or, without an
+            evaluation table, that of training; None before it is known.
     """
 
     path: Path
@@ -167,13 +223,16 @@ class RunResult:
     losses: tuple[float, ...]
     metrics: dict[str, float]
     evaluation: EvaluationResult | None
+    evaluation_is_outdated: bool
     audit: AuditResult | None
+    worth: WorthResult | None
 
     @property
     def reports(self) -> tuple[Path, ...]:
         """The HTML reports of the finished stages."""
         runs = RunDirectory(self.path)
-        reports = (folder / "report.html" for folder in (runs.training, runs.evaluation))
+        folders = [runs.training] + ([] if self.evaluation_is_outdated else [runs.evaluation])
+        reports = (folder / "report.html" for folder in folders)
         return tuple(report for report in reports if report.exists())
 
 
@@ -202,6 +261,7 @@ def load_run(path: AnyPath) -> RunResult:
     summary = runs.load_summary()
     history = load_history(runs)
     epochs = epoch_metrics(history)
+    evaluation = load_evaluation(runs)
     return RunResult(
         path=runs.path,
         party=summary.party,
@@ -219,8 +279,10 @@ def load_run(path: AnyPath) -> RunResult:
         history=epochs,
         losses=tuple(history.losses),
         metrics=_metrics(epochs[-1]) if epochs else {},
-        evaluation=load_evaluation(runs),
+        evaluation=evaluation,
+        evaluation_is_outdated=is_outdated(runs.training, runs.evaluation),
         audit=_audit(runs),
+        worth=load_training_worth(runs) if evaluation is None else evaluation.worth,
     )
 
 
@@ -233,6 +295,7 @@ def load_history(runs: RunDirectory) -> History:
     if not runs.training.exists():
         return History()
     path = runs.training / "history.json"
+    runs.require_intact(path, runs.training / "metrics.json")
     try:
         return History.from_json(runs.load_history())
     except (KeyError, TypeError, AttributeError):
@@ -254,20 +317,75 @@ def _metrics(last: EpochMetrics) -> dict[str, float]:
 
 
 def load_evaluation(runs: RunDirectory) -> EvaluationResult | None:
-    """Read the result of the stage "evaluate"; None before it has finished.
+    """Read the result of the stage "evaluate"; None before it has finished for this model.
 
     Raises:
         ConfigurationError: the file cannot be read or is damaged.
     """
-    if not runs.evaluation.exists():
+    if not runs.evaluation.exists() or is_outdated(runs.training, runs.evaluation):
         return None
     path = runs.evaluation / "evaluation.json"
+    runs.require_intact(path)
     try:
         return _parse_evaluation(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _damaged(path) from None
+
+
+def load_training_worth(runs: RunDirectory) -> WorthResult | None:
+    """Read what the model was worth after training; None if there is nothing about it.
+
+    Raises:
+        ConfigurationError: the file cannot be read or is damaged.
+    """
+    path = runs.training / "worth.json"
+    runs.require_intact(path)
+    try:
+        return _parse_worth(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _damaged(path) from None
+
+
+def _parse_worth(facts: dict[str, Any]) -> WorthResult:
+    comparison, importance = facts["comparison"] or {}, facts["importance"] or {}
+    peer = importance.get("peer")
+    return WorthResult(
+        baseline=_metric_records(comparison.get("baseline", {})),
+        joint=_metric_records(comparison.get("joint", {})),
+        gain=_metric_records(comparison.get("gain", {})),
+        people=int(comparison.get("people", 0)),
+        baseline_rows=int(comparison.get("rows", 0)),
+        baseline_columns=int(comparison.get("columns", 0)),
+        importance=Records(
+            ColumnImportance,
+            (
+                ColumnImportance(str(each["column"]), *_figure(each))
+                for each in importance.get("columns", ())
+            ),
+        ),
+        peer_importance=None
+        if peer is None
+        else ColumnImportance("all of the peer", *_figure(peer)),
+        missing=tuple(map(str, facts["missing"])),
+    )
+
+
+def _metric_records(facts: dict[str, Any]) -> Records[MetricEstimate]:
+    """Return the metrics that are there, in the usual order."""
+    return Records(
+        MetricEstimate,
+        (MetricEstimate(name, *_figure(facts[name])) for name in METRICS if name in facts),
+    )
+
+
+def _figure(facts: dict[str, Any]) -> tuple[float, float, float]:
+    return float(facts["value"]), float(facts["low"]), float(facts["high"])
 
 
 def _parse_evaluation(facts: dict[str, Any]) -> EvaluationResult:
@@ -285,23 +403,19 @@ def _parse_evaluation(facts: dict[str, Any]) -> EvaluationResult:
         scored=int(facts.get("scored", sizes["peer"])),
         estimates=Records(
             MetricEstimate,
-            (
-                MetricEstimate(
-                    name, *(float(estimates[name][key]) for key in ("value", "low", "high"))
-                )
-                for name in METRICS
-                if estimates
-            ),
+            (MetricEstimate(name, *_figure(estimates[name])) for name in METRICS if estimates),
         ),
         warning=str(facts["warning"]),
+        # Earlier releases did not write it.
+        worth=None if facts.get("worth") is None else _parse_worth(facts["worth"]),
     )
 
 
 def _audit(runs: RunDirectory) -> AuditResult | None:
-    path = AuditFolder(runs.audit).record
-    if not path.exists():
+    folder = AuditFolder(runs.audit)
+    if not folder.files.exists(folder.record.name):
         return None
-    record = AuditRecord.load(path)
+    record = AuditRecord.load(folder)
     findings = (
         AuditFinding(
             figures.step,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from florist.cli.own_tables import OwnTable
 from florist.cli.templates import party_config_text
 from florist.common.core.errors import ConfigurationError
 from florist.common.privacy.ledger import ledger_folder
@@ -16,7 +18,7 @@ from florist.common.transport.certificates import create_authority, issue
 from florist.experiments.sample_data import evaluation_path, held_out_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from florist.common.core.roles import RoleName
     from florist.experiments.sample_data import Sample
@@ -42,11 +44,13 @@ def write_first_files(
     address: str,
     sample: Sample | None,
     observability: str | None = None,
+    own_tables: Mapping[RoleName, OwnTable] | None = None,
 ) -> list[Path]:
     """Write both configurations, an authority, both certificates and, optionally, sample tables.
 
-    Existing files are never overwritten. The run directories and the folders of the privacy ledgers
-    are created too, because a container engine can mount only existing folders.
+    For trials only: each of two organisations uses `write_own_files`. Existing files are never
+    overwritten. The run directories and the folders of the privacy ledgers are created too, because
+    a container engine can mount only existing folders.
 
     Args:
         directory: where to write; created if it does not exist.
@@ -54,6 +58,7 @@ def write_first_files(
         address: value of `network.address` of both parties.
         sample: the tables to write; None writes none.
         observability: value of `observability.address` of both parties.
+        own_tables: the parties' tables, instead of `sample`.
 
     Returns:
         The paths written, configurations first.
@@ -61,35 +66,21 @@ def write_first_files(
     Raises:
         ConfigurationError: a file exists already, or a name or the address is invalid.
     """
-    configs = {"active": directory / "active.yml", "passive": directory / "passive.yml"}
-    for path in configs.values():
-        if path.exists():
-            raise ConfigurationError(f"{path} exists already; remove it or choose another folder")
+    configs = {role: _new_config(directory, role) for role in _ROLES}
     host = _host(address)
-    runs = {role: directory / "runs" / names[role] for role in _ROLES}
     certificates = directory / "certificates"
     suffix = sample.suffix if sample else ".csv"
     tables = {role: directory / "data" / f"{names[role]}{suffix}" for role in _ROLES}
-    texts = {
-        role: party_config_text(
-            role=role,
-            name=names[role],
-            peer=names["passive" if role == "active" else "active"],
-            address=address,
-            data_path=tables[role].relative_to(directory),
-            id_column=sample.id_column if sample else "id",
-            run_directory=runs[role].relative_to(directory),
-            tls=Tls.model_construct(
-                authority=(certificates / "authority.pem").relative_to(directory),
-                certificate=(certificates / f"{names[role]}.pem").relative_to(directory),
-                key=(certificates / f"{names[role]}.key").relative_to(directory),
-            ),
-            changes={
-                "observability.address": observability,
-                **_changes(sample, role, tables[role].relative_to(directory)),
-            },
+    described = own_tables or {
+        role: OwnTable(
+            tables[role].relative_to(directory),
+            sample.id_column if sample else "id",
+            _changes(sample, role, tables[role].relative_to(directory)),
         )
         for role in _ROLES
+    }
+    texts = {
+        role: _config_text(role, names, address, observability, described[role]) for role in _ROLES
     }
     authority = create_authority(certificates, "FLORIST trial", VALID_DAYS)
     for role in _ROLES:
@@ -100,11 +91,78 @@ def write_first_files(
         tables["active"].parent.mkdir(parents=True, exist_ok=True)
         sample.write(tables["active"], tables["passive"])
     for role in _ROLES:
-        make_private_folder(runs[role])
-        configs[role].write_text(texts[role], encoding="utf-8")
-        make_private_folder(ledger_folder(load_config(configs[role])))
+        _write_config(configs[role], texts[role])
     written = [*configs.values(), certificates]
     return [*written, *tables.values()] if sample is not None else written
+
+
+def write_own_files(
+    directory: Path,
+    role: RoleName,
+    names: Names,
+    address: str,
+    observability: str | None = None,
+    own_table: OwnTable | None = None,
+) -> list[Path]:
+    """Write the configuration of one organisation, without certificates: no key is created.
+
+    Args:
+        directory: where to write; created if it does not exist.
+        role: the organisation's role.
+        names: the names of both parties.
+        address: value of `network.address`.
+        observability: value of `observability.address`.
+        own_table: its table; None: to be written into the configuration later.
+
+    Returns:
+        The path of the configuration.
+
+    Raises:
+        ConfigurationError: the file exists already, or a name or the address is invalid.
+    """
+    path = _new_config(directory, role)
+    _host(address)
+    table = own_table or OwnTable(Path("data") / f"{names[role]}.csv", "id", {})
+    text = _config_text(role, names, address, observability, table)
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_config(path, text)
+    return [path]
+
+
+def _new_config(directory: Path, role: RoleName) -> Path:
+    path = directory / f"{role}.yml"
+    if path.exists():
+        raise ConfigurationError(f"{path} exists already; remove it or choose another folder")
+    return path
+
+
+def _config_text(
+    role: RoleName, names: Names, address: str, observability: str | None, table: OwnTable
+) -> str:
+    name, certificates = names[role], Path("certificates")
+    return party_config_text(
+        role=role,
+        name=name,
+        peer=names["passive" if role == "active" else "active"],
+        address=address,
+        data_path=table.path,
+        id_column=table.id_column,
+        run_directory=Path("runs") / name,
+        tls=Tls.model_construct(
+            authority=certificates / "authority.pem",
+            certificate=certificates / f"{name}.pem",
+            key=certificates / f"{name}.key",
+        ),
+        changes={"observability.address": observability, **table.settings},
+    )
+
+
+def _write_config(path: Path, text: str) -> None:
+    """Write a configuration, and create the run directory and the ledger's folder."""
+    path.write_text(text, encoding="utf-8")
+    config = load_config(path)
+    make_private_folder(config.run_directory)
+    make_private_folder(ledger_folder(config))
 
 
 _ROLES: tuple[RoleName, RoleName] = ("active", "passive")

@@ -39,7 +39,7 @@ def party_config_text(
     """Return a commented YAML file with every key; optional keys have their defaults.
 
     Args:
-        role: the role of the party, for the comments.
+        role: value of `role`.
         name: value of `party.name`.
         peer: value of `party.peer`.
         address: value of `network.address`.
@@ -54,6 +54,7 @@ def party_config_text(
         ConfigurationError: a value is invalid, or `changes` contains an unknown key.
     """
     values: dict[str, object] = {
+        "role": role,
         "party.name": name,
         "party.peer": peer,
         "network.address": address,
@@ -73,7 +74,7 @@ def _heading(role: RoleName, name: str, peer: str) -> Iterator[str]:
     yield f"# FLORIST configuration of {name} ({role} party); its peer is {peer} ({other} party)."
     yield "#"
     yield "#   check:  florist preflight --config FILE"
-    yield f"#   run:    florist-party --role {role} --config FILE"
+    yield "#   run:    florist-party --config FILE"
     yield "#"
     yield "# Relative paths start from the folder of this file. Optional keys show their defaults."
 

@@ -34,6 +34,8 @@ from florist.common.core.release import RELEASE
 
 if TYPE_CHECKING:
     from florist.api.config import load_config
+    from florist.api.doctor.report import doctor
+    from florist.api.export import ExportedHalf, export_onnx
     from florist.api.party import run_party
     from florist.api.preflight import Check, preflight
     from florist.api.progress import ProgressEvent
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
     from florist.api.runs import (
         AuditFinding,
         AuditResult,
+        ColumnImportance,
         EpochMetrics,
         EvaluationResult,
         MetricEstimate,
         RunResult,
         RunSizes,
+        WorthResult,
         load_run,
     )
     from florist.api.simulation import simulate
@@ -63,9 +67,11 @@ __all__ = [
     "AuditResult",
     "BadRow",
     "Check",
+    "ColumnImportance",
     "ConfigurationError",
     "EpochMetrics",
     "EvaluationResult",
+    "ExportedHalf",
     "FloristError",
     "GridSettings",
     "InternalError",
@@ -86,7 +92,10 @@ __all__ = [
     "StoppedByPolicy",
     "TransportError",
     "TrialsFailed",
+    "WorthResult",
     "__version__",
+    "doctor",
+    "export_onnx",
     "load_config",
     "load_run",
     "preflight",
@@ -97,13 +106,15 @@ __all__ = [
 #: The modules of the names that are imported when they are first used.
 _MODULES = {
     "florist.api.config": ("load_config",),
+    "florist.api.doctor.report": ("doctor",),
+    "florist.api.export": ("ExportedHalf", "export_onnx"),
     "florist.api.party": ("run_party",),
     "florist.api.preflight": ("Check", "preflight"),
     "florist.api.progress": ("ProgressEvent",),
     "florist.api.records": ("Records",),
     "florist.api.runs": (
         *("AuditResult", "AuditFinding", "EpochMetrics", "EvaluationResult", "MetricEstimate"),
-        *("RunResult", "RunSizes", "load_run"),
+        *("ColumnImportance", "RunResult", "RunSizes", "WorthResult", "load_run"),
     ),
     "florist.api.simulation": ("simulate",),
     "florist.common.settings.party_config": ("PartyConfig",),

@@ -5,6 +5,8 @@
       part-000000.parquet  completed rows, in the order of the file
     out.parquet            all parts, once the run is complete
 
+The result may also be a CSV file; its parts are Parquet files nevertheless.
+
 A run that was stopped resumes after its last completed part. A run resumes by itself when the peer
 was unreachable or busy for a while.
 """
@@ -16,12 +18,14 @@ import logging
 import os
 import shutil
 from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from florist.common.core.clock import SYSTEM_CLOCK
 from florist.common.core.errors import ConfigurationError, PeerLost
@@ -72,7 +76,7 @@ def predict_file(
     Args:
         config: the passive party's; the file has the format and delimiter of `data.train`.
         source: a .csv, .tsv, .txt (each also with .gz) or .parquet file, or a folder of them.
-        target: a .parquet file.
+        target: a .parquet, .csv or .tsv file; the texts also with .gz.
         progress: reports the rows done.
         force: replace `target`, and start over if the parts of an earlier run do not match.
         plaintext: no TLS; only for tests on one machine.
@@ -86,13 +90,12 @@ def predict_file(
         FloristError: the peer refuses, or is unreachable for longer than `timeouts.connect`.
     """
     files = open_table(config.data.train.model_copy(update={"path": source}))
-    if target.suffix.lower() != ".parquet":
-        raise ConfigurationError(f"{target}: the file name must end in .parquet")
+    result_format = _result_format(target)
     if target.exists() and not force:
         raise ConfigurationError(f"{target}: already exists; specify another file, or use --force")
     with PredictionClient.connect(config, plaintext=plaintext) as client:
         predictor = _FilePredictor(client, files, config.data.train.id_column)
-        parts = _PartFiles(target, predictor.identity(), start_over=force)
+        parts = _PartFiles(target, result_format, predictor.identity(), start_over=force)
         with parts.locked(), progress.step(f"predicting {source.name}") as step:
             parts.prepare()
             if parts.rows:
@@ -167,9 +170,8 @@ class _FilePredictor:
 
     def predict(self, skip: int) -> Iterator[tuple[pa.Table, float]]:
         """Yield the results after the first `skip` rows, and the fraction of the file read."""
-        columns = self._client.columns
         ids = [] if self._id is None else [self._id]
-        features = [] if self._client.by_id else [*columns.numeric, *columns.categorical]
+        features = [] if self._client.by_id else self._client.columns.names
         chunks = self._files.batches([*ids, *features], CHUNK_ROWS, skip)
         if self._client.by_id:
             for table, fraction in chunks:
@@ -200,11 +202,66 @@ class _FilePredictor:
         return pa.table({**named, **arrays})
 
 
+@dataclass(frozen=True, slots=True)
+class _ResultFormat:
+    """The format of the result. `delimiter` is None for Parquet."""
+
+    delimiter: str | None
+    is_compressed: bool
+
+    @contextmanager
+    def writer(self, path: Path, schema: pa.Schema) -> Iterator[_TableWriter]:
+        """Open a file for tables of this schema."""
+        if self.delimiter is None:
+            with parquet.ParquetWriter(path, schema) as writer:
+                yield writer
+            return
+        with (
+            pa.output_stream(path, compression="gzip" if self.is_compressed else None) as stream,
+            csv.CSVWriter(
+                stream, schema, write_options=csv.WriteOptions(delimiter=self.delimiter)
+            ) as writer,
+        ):
+            yield writer
+
+
+class _TableWriter(Protocol):
+    def write_table(self, table: pa.Table) -> None: ...
+
+
+def _result_format(target: Path) -> _ResultFormat:
+    """Return the format that the name of the file asks for.
+
+    Raises:
+        ConfigurationError: the name has another ending.
+    """
+    name = target.name.lower()
+    is_compressed = name.endswith(".gz")
+    match name.removesuffix(".gz").rpartition(".")[2]:
+        case "parquet" if not is_compressed:
+            return _ResultFormat(None, is_compressed=False)
+        case "csv":
+            return _ResultFormat(",", is_compressed)
+        case "tsv":
+            return _ResultFormat("\t", is_compressed)
+    raise ConfigurationError(
+        f"{target}: the file name must end in .parquet, .csv or .tsv (the latter two also with .gz)"
+    )
+
+
 class _PartFiles:
     """Completed parts on disk."""
 
-    def __init__(self, target: Path, identity: dict[str, object], *, start_over: bool) -> None:
+    def __init__(
+        self,
+        target: Path,
+        result_format: _ResultFormat,
+        identity: dict[str, object],
+        *,
+        start_over: bool,
+    ) -> None:
         self._target = target
+        self._format = result_format
         self._folder = target.with_name(f"{target.name}.parts")
         self._identity = identity
         self._start_over = start_over
@@ -246,7 +303,7 @@ class _PartFiles:
     def join(self) -> None:
         """Join all parts in the target file, and delete the folder."""
         temporary = self._folder / "whole.new"
-        with parquet.ParquetWriter(temporary, parquet.read_schema(self._paths[0])) as writer:
+        with self._format.writer(temporary, parquet.read_schema(self._paths[0])) as writer:
             for path in self._paths:
                 writer.write_table(parquet.read_table(path))
         with temporary.open("rb") as written:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, assert_type
 import pyarrow as pa
 import pytest
 import torch
+import yaml
 
 import florist
 from tests.support.parties import ROLES, QuickClicks, Workspace
@@ -202,6 +203,8 @@ def test_a_served_model_predicts(parties: Parties) -> None:
                 assert predictions.shape == (5,)
                 assert ((predictions >= 0) & (predictions <= 1)).all()
                 assert (client.predict(rows.to_pylist()) == predictions).all()
+                if find_spec("pandas"):
+                    assert (client.predict(rows.to_pandas()) == predictions).all()
                 with pytest.raises(florist.BadRow):
                     client.predict([{"no such column": 1}])
         finally:
@@ -220,8 +223,8 @@ def test_errors_are_raised(tmp_path: Path) -> None:
 
 
 def test_different_agreements_raise_at_both_parties(tmp_path: Path) -> None:
-    workspace = Workspace.create(tmp_path)
-    workspace.change("passive", "group: x25519", "group: modp2048")
+    workspace = Workspace.create(tmp_path, QuickClicks(people=300))
+    workspace.configure("passive", {"agreement.group": "modp2048"})
     with ThreadPoolExecutor(2) as threads:
         ends = [threads.submit(florist.run_party, role, workspace.config(role)) for role in ROLES]
         for end in ends:
@@ -229,8 +232,18 @@ def test_different_agreements_raise_at_both_parties(tmp_path: Path) -> None:
                 end.result(timeout=60)
 
 
+def test_a_configuration_may_be_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Workspace.create(tmp_path).config("active")
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    monkeypatch.chdir(path.parent)
+    assert florist.load_config(values) == florist.load_config(path)
+    names = {"name": "bank", "peer": "bank"}
+    with pytest.raises(florist.ConfigurationError, match=r"configuration: .*party\.peer"):
+        florist.load_config(values | {"party": names})
+
+
 def test_preflight_returns_checks(tmp_path: Path) -> None:
-    workspace = Workspace.create(tmp_path)
+    workspace = Workspace.create(tmp_path, QuickClicks(people=300))
     checks = florist.preflight(workspace.config("passive"))
     assert_type(checks, list[florist.Check])
     assert all(check.passed for check in checks)

@@ -40,7 +40,7 @@ _DEPENDS_ON_TIMING = re.compile(r" INFO (waiting for |[\w ]+: [\d,]+ of [\d,]+, 
 #: The folder in which a reader works, in place of the temporary one.
 HOME = "/home/me/trial"
 #: Seconds for one command.
-_LIMIT = 120.0
+_LIMIT = 240.0
 
 
 @dataclass(slots=True)
@@ -141,6 +141,8 @@ _WRAPPED = "WRAPPED"
 _REST_OF_CELL = re.compile(
     r"(N|\(N\u2013N\)|of|the|pass|own|features|before|step|batches|WINDOW| )*"
 )
+#: The headings of an audit's table, which are wrapped like its cells.
+_HEADINGS = re.compile(r"attack .*worst.*|(TPR|at|N%?|FPR|worst|stratum|window|limits| )+")
 _WINDOW = (
     r"\b(first batch|batches \d+\u2013\d+|all later batches|all epochs"
     r"|last batches before step \d+)(?=\s)"
@@ -165,7 +167,7 @@ def comparable(line: str) -> str:
     line = re.sub(r"[─━┃│┏┓┗┛┡┩╇┳┴┬└┘├┤┼ ]+", " ", line).strip()
     # A row of an audit's table: the stratum and the window in which an attack does best.
     line = re.sub(r"^NAME N .* ([✓✗].*)$", r"NAME N \1", line)
-    if line and _REST_OF_CELL.fullmatch(line):
+    if line and (_REST_OF_CELL.fullmatch(line) or _HEADINGS.fullmatch(line)):
         return _WRAPPED
     return line
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv as python_csv
+import gzip
+import io
 import json
 from threading import Timer
 from typing import TYPE_CHECKING
@@ -155,6 +158,33 @@ def test_a_stopped_run_resumes(plain: Workspace, tmp_path: Path) -> None:
     assert not (tmp_path / "out.parquet.parts").exists()
 
 
+@pytest.mark.parametrize(("ending", "delimiter"), [("csv", ","), ("CSV.gz", ","), ("tsv", "\t")])
+def test_the_result_may_be_a_text_file(
+    plain: Workspace, tmp_path: Path, ending: str, delimiter: str
+) -> None:
+    """Resumed like the Parquet file, and IDs keep their exact texts."""
+    table = many_rows(plain, 700)
+    ids = [f'{number:05d},"a"\t' for number in range(700)]
+    table = table.drop_columns("person_id").append_column(id_column(plain), pa.array(ids))
+    source, target = tmp_path / "rows.parquet", tmp_path / f"out.{ending}"
+    parquet.write_table(table, source)
+    with service(plain) as server:
+        config = config_of(plain, "passive", server.address)
+        with pytest.raises(Interrupted):
+            predict_file(config, source, target, StopAfter(500))
+        assert not target.exists()
+        assert predict_file(config, source, target, NoProgress()) == 700
+    content = target.read_bytes()
+    text = (gzip.decompress(content) if ending.endswith("gz") else content).decode()
+    names, *rows = python_csv.reader(io.StringIO(text), delimiter=delimiter)
+    assert names == [id_column(plain), "probability"]
+    assert [row[0] for row in rows] == ids
+    np.testing.assert_allclose(
+        [float(row[1]) for row in rows], truth(plain, table), atol=1e-6, rtol=0
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [target.name, "rows.parquet"]
+
+
 def test_a_run_survives_a_restart_of_the_service(plain: Workspace, tmp_path: Path) -> None:
     table = many_rows(plain, 1000)
     source, target = tmp_path / "rows.csv", tmp_path / "out.parquet"
@@ -240,7 +270,8 @@ def test_people_by_id(featured: Workspace, tmp_path: Path) -> None:
     ("source", "target", "problem"),
     [
         ("absent.csv", "out.parquet", "absent.csv: no such file"),
-        ("rows.csv", "out.csv", "out.csv: the file name must end in .parquet"),
+        ("rows.csv", "out.xlsx", "out.xlsx: the file name must end in .parquet, .csv or .tsv"),
+        ("rows.csv", "out.parquet.gz", "out.parquet.gz: the file name must end in"),
         ("rows.csv", "there.parquet", "there.parquet: already exists; specify another"),
         ("rows.xlsx", "out.parquet", "the file name must end in .csv"),
     ],

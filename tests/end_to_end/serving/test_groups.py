@@ -250,3 +250,14 @@ def test_groups_that_exceed_the_limits_are_refused(featured: Workspace) -> None:
         service(featured, limits={"rows_per_request": 15}),
     ):
         pass
+
+
+def test_a_table_whose_features_have_changed_is_not_served(
+    featured: Workspace, tmp_path: Path
+) -> None:
+    """The IDs are the same."""
+    workspace = featured.copy(tmp_path / "copy")
+    path = workspace.table("passive")
+    path.write_text(path.read_text().replace(",1,", ",2,", 1))
+    with pytest.raises(ConfigurationError, match=r"data\.train: column '.*' has changed since"):
+        people_of(workspace, "passive")

@@ -111,9 +111,18 @@ def test_services_report_their_status(workspace: Workspace) -> None:
         passive.wait_for("ready at http://", 60)
         token = (config.run_directory / "serving" / "http-token").read_text().strip()
         ask(config.serving.http.address, token, rows)
-        for role in ROLES:
+        with pytest.raises(KeyError):  # refused
+            ask(config.serving.http.address, "another token", rows)
+        seen = {role: parsed(get(status[role], "/metrics").text) for role in ROLES}
+        for way, reverse in (("sent", "received"), ("received", "sent")):
+            ours = seen["active"][f"florist_{way}_bytes_total", ()]
+            assert ours == seen["passive"][f"florist_{reverse}_bytes_total", ()] > 0
+        refused = "florist_requests_refused_total", (("reason", "HTTP 401"),)
+        assert (seen["active"].get(refused), seen["passive"].get(refused)) == (None, 1)
+        for role, told in seen.items():
             assert get(status[role], "/readyz").code == 200
-            told = parsed(get(status[role], "/metrics").text)
+            assert told["florist_requests_total", ()] == 1
+            assert 0 < told["florist_request_seconds", (("quantile", "0.99"),)] < 30
             assert told["florist_stage", (("stage", "serve"),)] == 1
             assert told["florist_rows_total", (("stage", "serve"),)] == len(rows)
             assert told.get(("florist_peer_up", ())) == (None if role == "active" else 1)
