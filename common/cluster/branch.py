@@ -310,5 +310,10 @@ def _in_memory(contents: TlsContents, stack: ExitStack) -> Tls:
         authority=path("authority", contents.authority),
         certificate=path("certificate", contents.certificate),
         key=path("key", contents.key),
+        peer_authority=(
+            None
+            if contents.peer_authority is None
+            else path("peer-authority", contents.peer_authority)
+        ),
         peer_key_sha256=contents.peer_key_sha256,
     )

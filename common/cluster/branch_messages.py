@@ -68,6 +68,8 @@ class TlsContents(BranchMessage):
     authority: bytes
     certificate: bytes
     key: bytes = Field(repr=False)
+    #: Of the peer, if it is another.
+    peer_authority: bytes | None = None
     #: The required digest of the peer's public key; None admits any.
     peer_key_sha256: str | None
 
@@ -78,6 +80,9 @@ class TlsContents(BranchMessage):
             authority=files.authority.read_bytes(),
             certificate=files.certificate.read_bytes(),
             key=files.key.read_bytes(),
+            peer_authority=(
+                None if files.peer_authority is None else files.peer_authority.read_bytes()
+            ),
             peer_key_sha256=files.peer_key_sha256,
         )
 

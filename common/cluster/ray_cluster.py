@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import os
 import signal
 import socket
+import sys
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
@@ -44,10 +47,17 @@ _WRONG_TOKEN = "InvalidAuthToken"  # noqa: S105 - not a token
 
 #: Ray reads these when it is imported. They disable its usage statistics and its output about
 #: workers that end, which would be mixed with our own output.
-_QUIET = {
+_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    # Seconds for the head's first process, of which Ray otherwise allows 20.
+    "RAY_gcs_server_port_wait_time_s": "120",
 }
+
+#: Attempts to start a local cluster.
+_STARTS = 4
+#: Seconds for a cluster that has started to report its node.
+_HEALTHY = 60.0
 
 
 #: What to release after this process has left its cluster.
@@ -80,7 +90,7 @@ def join(address: str, cores: int, folder: Path | None = None) -> bool:
         ConfigurationError: Ray is not installed, there is no usable cluster at the address, or it
             does not use token authentication.
     """
-    for name, value in _QUIET.items():
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         import ray  # noqa: PLC0415 - an extra
@@ -96,7 +106,7 @@ def join(address: str, cores: int, folder: Path | None = None) -> bool:
         if address == "local":
             _resources.enter_context(fresh_token())
             session = _resources.enter_context(session_folder(folder))
-            _try_twice(lambda: _start_local(session, cores))
+            start_healthy(lambda: _start_local(session, cores))
         else:
             if address != "auto":
                 _check_reachable(address)
@@ -177,22 +187,53 @@ def _single_node() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-def _try_twice(start: Callable[[], None]) -> None:
-    """Start a local cluster; on a busy machine it sometimes does not start in time.
+def start_healthy(start: Callable[[], None]) -> None:
+    """Start a local cluster, again if needed, until it answers.
+
+    Ray gives each start half a minute, which a busy machine exceeds now and then.
 
     Raises:
-        RuntimeError: the second try failed too.
+        RuntimeError: the last attempt failed too.
     """
-    for is_last in (False, True):
+    for attempts_left in reversed(range(_STARTS)):
         try:
             start()
-        except Exception as error:  # Ray raises exactly this type after its own timeout
-            _shut_down()
-            if is_last:
-                raise RuntimeError(str(error)) from error
+            _await_health()
+        except Exception as error:  # noqa: BLE001 - what Ray raises after its own timeout
+            with _remains_ignored():
+                _shut_down()
+            if not attempts_left:
+                raise RuntimeError(str(error)) from None
             log.warning("the local Ray cluster did not start in time; trying again")
         else:
             return
+
+
+def _await_health() -> None:
+    """Wait until the head of the cluster reports a node that is alive.
+
+    Raises:
+        RuntimeError: there is none in time.
+    """
+    import ray  # noqa: PLC0415 - an extra
+
+    deadline = time.monotonic() + _HEALTHY
+    while not any(node["Alive"] and node["Resources"].get("CPU") for node in ray.nodes()):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no node of the cluster was alive within {_HEALTHY:.0f} s")
+        time.sleep(0.1)
+
+
+@contextmanager
+def _remains_ignored() -> Iterator[None]:
+    """Ignore exceptions in the destructors of what a failed start has left; they are not ours."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda what: log.debug("after a failed start of Ray: %s", what.exc_value)
+    try:
+        yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
 
 
 def kill(actor: object, *, restart: bool) -> None:
