@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/*.proto)
 # Tests run in parallel: many of them wait for peers that die or never connect.
 WORKERS ?= 3
 
-.PHONY: setup demo wheel docs reference test test-slow test-faults test-browser test-deploy lint format protos check-protos fuzz fuzz-native audit sbom bench clean
+.PHONY: setup demo wheel docs reference test test-slow test-faults test-damage test-schedules test-browser test-deploy lint format protos check-protos fuzz fuzz-native audit sbom bench soak clean
 
 setup: $(STAMP)
 
@@ -44,7 +44,21 @@ test: $(STAMP)
 test-faults: $(STAMP)
 	$(BIN)/python -m pytest -m faults --timeout 300 tests/faults
 
+# Damages every file of finished and interrupted runs in every way, and writes how many.
+test-damage: $(STAMP)
+	rm -f benchmarks/results/damaged-files.json
+	FLORIST_DAMAGE_FIGURES=benchmarks/results/damaged-files.json \
+		$(BIN)/python -m pytest tests/end_to_end/test_damaged_files.py
+
+# Both parties in one process on a simulated network, clock and disk; each seed is one schedule of faults.
+# `make test-schedules FIRST=123 SEEDS=1 VERBOSE=1` replays a seed.
+SEEDS ?= 1000
+FIRST ?= 0
+test-schedules: $(STAMP)
+	$(BIN)/python -m tests.schedules --first $(FIRST) --seeds $(SEEDS) $(if $(VERBOSE),--verbose) $(if $(OUTPUT),--output $(OUTPUT))
+
 test-slow: $(STAMP)
+	$(BIN)/python -c 'import mlflow' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt alembic mlflow-skinny sqlalchemy || true
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 # Needs Chromium, such as Debian's package `chromium`; skips with a reason if it is not installed.
@@ -112,6 +126,11 @@ wheel: $(TOOLS)/.installed
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/psu.py --ids 131072 --compare-counts 3 --json
+
+# Both prediction services under 500 clients, while runs repeat; writes benchmarks/results/soak.json.
+MINUTES ?= 30
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) .typecheck build dist docs/_build *.egg-info demo-run

@@ -113,7 +113,7 @@ def _pair(
             matched=matched,
             shown_share=SHOWN_SHARE,
         )
-        return Calibration(agreement.calibration, found)
+        return Calibration(agreement.calibration, found, agreement.loss_weights)
 
     return (
         shift(real_labels_only=False, real_features_only=is_masked_at_peer or distinguishable),

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from florist.active_party.worth import EvaluatedPeople
 from florist.common.evaluation.metric_estimates import check_labels, estimate_metrics
+from florist.common.evaluation.paired_estimates import ScoredPeople
 from florist.common.evaluation.shuffled_estimate import Shuffled, shuffles
+from florist.common.evaluation.worth import Evaluated
 from florist.common.session.answer_journal import BlockKind
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from florist.common.data.features import Features
     from florist.common.evaluation.evaluation_data import EvaluationData
     from florist.common.evaluation.evaluation_journal import EvaluationJournal
-    from florist.common.evaluation.metric_estimates import Evaluation
     from florist.common.transport.channel import Channel
 
     Floats = npt.NDArray[np.float64]
@@ -36,7 +38,7 @@ SHUFFLES = 8
 
 def evaluate_active(
     bundle: ActiveBundle, data: EvaluationData, channel: Channel, progress: StepProgress
-) -> Evaluation:
+) -> Evaluated:
     """Score our own people, estimate the metrics, and send the peer the agreed summary.
 
     A peer that repeats an evaluation gets a summary only for the same embeddings. Otherwise it
@@ -52,14 +54,11 @@ def evaluate_active(
     labels = data.labels[order[order >= 0]]
     check_labels(labels, bundle.agreement.training.classes)
     own = None if data.features is None else data.features.take(order[order >= 0])
-    predictions, shuffled = _score(bundle, order >= 0, own, channel, progress, data.journal)
-    found = estimate_metrics(
-        labels,
-        predictions,
-        min(data.sizes.shared_estimate, len(labels)),
-        shuffled,
-        deviation=data.sizes.shared_deviation,
-    )
+    predictions, embeddings = _score(bundle, order >= 0, own, channel, progress, data.journal)
+    shuffled = None if own is None else _shuffled(bundle, embeddings, own)
+    shared = min(data.sizes.shared_estimate, len(labels))
+    deviation = data.sizes.shared_deviation
+    found = estimate_metrics(labels, predictions, shared, shuffled, deviation=deviation)
     summary = (
         EvaluationSummary()
         if data.agreement.passive_learns == "nothing"
@@ -75,7 +74,9 @@ def evaluate_active(
     data.journal.sent(BlockKind.EVALUATION_SUMMARY, data.journal.model, 0, encode(summary))
     data.journal.settle()
     channel.send(summary)
-    return found
+    scored = ScoredPeople(labels, predictions, shuffled, shared, deviation)
+    people = EvaluatedPeople(bundle, scored, found, own, None if own is None else embeddings)
+    return Evaluated(found, people.worth)
 
 
 def _score(
@@ -85,10 +86,10 @@ def _score(
     channel: Channel,
     progress: StepProgress,
     journal: EvaluationJournal,
-) -> tuple[Floats, Shuffled | None]:
-    """Return predictions for our own people in rank order, and shuffled ones if we have features.
+) -> tuple[Floats, Tensor]:
+    """Return predictions for our own people in rank order, and their embeddings.
 
-    Shuffled predictions keep all embeddings of our people in memory, at 4 bytes per value.
+    Embeddings are kept in memory, at 4 bytes per value, if we have features; otherwise none are.
     """
     agreement = bundle.agreement.training
     codec = RowCodec(agreement.wire_type, agreement.wire_width)
@@ -108,8 +109,7 @@ def _score(
         if own is not None:
             kept.append(ours)
         progress.advance(rows)
-    shuffled = None if own is None else _shuffled(bundle, torch.cat(kept), own)
-    return np.concatenate(predictions), shuffled
+    return np.concatenate(predictions), torch.cat(kept) if kept else torch.empty(0)
 
 
 def _shuffled(bundle: ActiveBundle, embeddings: Tensor, own: Features) -> Shuffled:

@@ -10,7 +10,7 @@ from florist.active_party.psu_role import run_psu
 from florist.common.core.errors import ConfigurationError
 from florist.common.psu.padded_set import most_padding
 from florist.common.psu.union_protocol import run_union
-from florist.common.session.open_session import own_credentials
+from florist.common.session.open_session import own_credentials, waiting_log
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_listener import GrpcListener
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation_data import EvaluationData
-    from florist.common.evaluation.metric_estimates import Evaluation
+    from florist.common.evaluation.worth import Evaluated, Worth
     from florist.common.observability.service_watch import ServiceWatch
     from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.party_config import PartyConfig
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
@@ -58,10 +59,7 @@ class ActiveRole(Role):
         listener = GrpcListener(config.network.address, credentials, config.party.peer)
         try:
             log.info("listening at %s for %s", listener.start(), config.party.peer)
-            link = listener.accept(
-                timeout,
-                on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
-            )
+            link = listener.accept(timeout, on_wait=waiting_log(config.party.peer, timeout))
             try:
                 yield link
             finally:
@@ -83,6 +81,20 @@ class ActiveRole(Role):
 
         return make_active_half(setup, channel, run)
 
+    def worth_of_training(
+        self,
+        half: Half[Any],
+        setup: HalfSetup,
+        preprocessing: Preprocessing,
+        runs: RunDirectory,  # noqa: ARG002 - the passive party uses it
+        progress: Progress,
+    ) -> Worth:
+        from florist.active_party.training import ActiveHalf  # noqa: PLC0415 - loads torch
+        from florist.active_party.worth import worth_on_test_table  # noqa: PLC0415 - likewise
+
+        assert isinstance(half, ActiveHalf)
+        return worth_on_test_table(half, setup, preprocessing, progress)
+
     def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
         return rows + most_padding(config) + noise
 
@@ -99,7 +111,7 @@ class ActiveRole(Role):
 
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
-    ) -> Evaluation | None:
+    ) -> Evaluated:
         from florist.active_party.evaluation import evaluate_active  # noqa: PLC0415 - loads torch
         from florist.common.bundle.bundle import ActiveBundle  # noqa: PLC0415 - likewise
 

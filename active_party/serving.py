@@ -171,7 +171,10 @@ def make_service(
     table = load_served_table(config, runs, bundle) if bundle.has_features else None
     handler = ModelPredictionHandler(bundle, config.agreement.serving, config.serving, table, watch)
     handler.warm_up()
-    log.info("serving the model of run %s to %s", bundle.run.hex()[:12], config.party.peer)
+    run_name = bundle.run.hex()[:12]
+    log.info(
+        "serving the model of run %s to %s", run_name, config.party.peer, extra={"run": run_name}
+    )
     limits = config.serving.limits
     return PredictionServer(
         config.serving.address or config.network.address,
@@ -179,6 +182,7 @@ def make_service(
         config.party.peer,
         handler,
         ServerSettings(limits.calls, limits.streams, config.serving.idle_timeout),
+        watch,
     )
 
 
@@ -187,7 +191,10 @@ def serve(
 ) -> None:
     """Serve predictions until the event is set or a signal arrives; then finish open requests."""
     set_threads(config.serving.threads)
-    with make_service(config, plaintext=plaintext, watch=watch) as server, watch.ready():
+    with (
+        make_service(config, plaintext=plaintext, watch=watch) as server,
+        watch.ready(server.traffic),
+    ):
         log.info("ready at %s", server.address)
         with suppress(KeyboardInterrupt):
             until.wait()

@@ -12,6 +12,7 @@ from florist.active_party.calibrations import Calibrations
 from florist.active_party.label_aggregate import send_aggregate
 from florist.active_party.receiving import make_receiving
 from florist.common.core.errors import ConfigurationError
+from florist.common.core.interrupts import check_interrupt
 from florist.common.evaluation.metrics import BINS, calibration_curve, evaluate
 from florist.common.session.answer_journal import BlockKind
 from florist.common.synthetic.calibration import Mixture, cross_entropies, model_output
@@ -29,7 +30,7 @@ from florist.common.training.half_state import tensors_of
 from florist.common.training.history import CalibrationPoints, EpochFigures, StepTimer
 from florist.common.training.micro_batches import micro_batches, pipelined_micro_batches
 from florist.common.training.model_factory import describe, make_agreed_active
-from florist.common.training.models import base_logits, start_at
+from florist.common.training.models import above_zero, base_logits, start_at
 from florist.common.training.predictions import predictions
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.scale_bound import ScaleBound
@@ -144,6 +145,8 @@ class ActiveHalf:
         whole = self._strategy.needs_whole_batch
         for together in [all_parts] if whole else [[part] for part in all_parts]:
             blocks = [self._receive(position, batch, part) for part in together]  # ⟹ f(X)
+            if together[0].start == 0:
+                check_interrupt()  # the peer has completed the last step, and cannot complete this
             self._run.journal.begin_sync()  # while the gradients are computed
             decoded = [rows for _, rows in blocks]
             embeddings = torch.cat(decoded) if len(decoded) > 1 else decoded[0]
@@ -159,6 +162,9 @@ class ActiveHalf:
         self._run.history.losses.append(loss)
         self._run.history.rows += len(batch)
         self.is_consistent = True
+
+    def between_steps(self) -> None:
+        """Do not stop: the peer may still need what was sent last. The next step stops."""
 
     def _loss_and_gradient(
         self, batch: ActiveBatch, part: slice, embeddings: Tensor, step: int
@@ -342,12 +348,6 @@ def start_at_base_rate(model: ActiveModel, data: TrainingData) -> None:
     start_at(model.top.output, above_zero(rates, len(labels)))
     if model.prior is not None:
         start_at(model.prior.output, above_zero(frequencies, len(labels)))
-
-
-def above_zero(rates: tuple[float, ...], rows: int) -> list[float]:
-    """Return the rates such that none is 0: a class without rows counts as half a row."""
-    raised = [max(rate, 0.5 / rows) for rate in rates]
-    return [rate / sum(raised) for rate in raised]
 
 
 def own_labels(data: TrainingData) -> npt.NDArray[np.int64]:

@@ -344,7 +344,7 @@ def compare_counts(folder: Path, rounds: int) -> dict[str, float | list[float]]:
 def party(role: RoleName, folder: Path, lab: Lab | None = None) -> list[str]:
     """Return the command of a party."""
     command = [] if lab is None else ["ip", "netns", "exec", lab.namespaces[role]]
-    command += [sys.executable, "-m", "florist.cli.party", "--role", role]
+    command += [sys.executable, "-m", "florist.cli.entry", "--role", role]
     command += ["--stage", "align", "--log-format", "text"]
     return [*command, "--config", str(folder / f"{role}.yml")]
 

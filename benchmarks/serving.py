@@ -257,7 +257,7 @@ def single_rows(
 
 @contextmanager
 def serving(world: World) -> Iterator[None]:
-    command = [sys.executable, "-m", "florist.cli.party", "--role", "active", "--stage", "serve"]
+    command = [sys.executable, "-m", "florist.cli.entry", "--role", "active", "--stage", "serve"]
     command += ["--config", str(world.directory / "active.yml"), "--log-format", "text"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:

@@ -17,9 +17,10 @@ from florist.api.audit import load_audit
 from florist.api.runs import load_run
 from florist.cli.audit import describe_audit
 from florist.cli.init import Names, write_first_files
-from florist.cli.party_processes import party_command
+from florist.cli.party_processes import party_command, party_environment
 from florist.cli.show import describe_training
 from florist.common.core.errors import InternalError, PeerLost
+from florist.common.core.interrupts import uninterrupted
 from florist.common.core.ports import free_port
 from florist.common.core.roles import RoleName
 from florist.common.data.table_ids import IdReader
@@ -104,13 +105,16 @@ def _start(
     role: str, directory: Path, console: Console, stack: ExitStack, stage: str = "all"
 ) -> subprocess.Popen[str]:
     """Start one party; its log is printed with its role, and it never outlives the demo."""
-    party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-        party_command(role, directory, stage),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    stack.callback(_end, party)
+    with uninterrupted():
+        party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
+            party_command(role, directory, stage),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=party_environment(),
+            process_group=0,  # Ctrl-C is for this process, which ends the party
+        )
+        stack.callback(_end, party)
     assert party.stderr is not None
     reader = Thread(target=_echo, args=(party.stderr, role, console), daemon=True)
     reader.start()

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from florist.cli.console import LogFormat, log, log_to_file, report_error, set_up_output
+from florist.cli.console import CONTEXT, LogFormat, log, log_to_file, report_error, set_up_output
+from florist.cli.stop_signals import stop_signals
 from florist.cli.version import VersionOption
-from florist.common.core.errors import FloristError, InternalError, as_florist_error
+from florist.common.core.errors import (
+    ConfigurationError,
+    FloristError,
+    InternalError,
+    as_florist_error,
+)
+from florist.common.core.interrupts import INTERRUPTS
 from florist.common.core.process_limits import raise_open_file_limit, refuse_tls_1_2
+from florist.common.core.roles import RoleName
 from florist.common.session.stage_state import STAGE_SUMMARIES, StageChoice, StageOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from florist.common.core.progress import Progress
     from florist.common.session.stage_state import StageName
-
-
-class RoleOption(StrEnum):
-    """The side that this party takes."""
-
-    active = "active"
-    passive = "passive"
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.role import Role
 
 
 EPILOG = """
 [bold]First run[/bold]: `florist init`, then in two terminals
-`florist-party --role active --config active.yml` and
-`florist-party --role passive --config passive.yml`, in either order.
+`florist-party --config active.yml` and `florist-party --config passive.yml`, in either order.
 
 [bold]Exit codes[/bold]: 0 finished · 2 this party's configuration, data, or the agreement ·
 3 the peer cannot be reached, refuses, or is lost · 4 the peer violated the protocol ·
@@ -42,13 +45,16 @@ app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptio
 
 @app.command(epilog=EPILOG)
 def party(
-    role: Annotated[
-        RoleOption,
-        typer.Option(help="active: has the labels, listens. passive: has features, connects."),
-    ],
     config: Annotated[
         Path, typer.Option(help="This party's YAML file; `florist init` writes a commented one.")
     ],
+    role: Annotated[
+        RoleName | None,
+        typer.Option(
+            help="active: has the labels, listens. passive: has features, connects. Default: the "
+            "configuration's `role`."
+        ),
+    ] = None,
     stage: Annotated[
         StageChoice,
         typer.Option(
@@ -102,8 +108,6 @@ def party(
     del version
     refuse_tls_1_2()
     raise_open_file_limit()
-    from florist.cli.stop_signals import stop_signals  # noqa: PLC0415 - keeps --help fast
-
     progress = set_up_output(log_format, verbose=verbose)
     options = StageOptions(
         plaintext=insecure_plaintext,
@@ -111,37 +115,88 @@ def party(
         log_file=log_file,
         accept_difference=accept_difference,
     )
-    with stop_signals():
-        code = run(role, stage, config, options, progress)
-    raise typer.Exit(code)
+    show_result = _log_result if log_format is LogFormat.json else _print_result
+    raise typer.Exit(run(role, stage, config, options, progress, show_result))
 
 
 def run(
-    role: RoleOption, stage: StageChoice, config: Path, options: StageOptions, progress: Progress
+    role: RoleName | None,
+    stage: StageChoice,
+    config: Path,
+    options: StageOptions,
+    progress: Progress,
+    show_result: Callable[[StageName, Path], None] | None = None,
 ) -> int:
-    """Run the stages, report the error that ended them, if any, and return the exit code."""
-    from florist.api.party import ROLES  # noqa: PLC0415 - keeps --help fast
-    from florist.common.settings.loader import load_config  # noqa: PLC0415
-    from florist.common.stages.run_stages import run_stages  # noqa: PLC0415
+    """Run the stages, report the error that ended them, if any, and return the exit code.
 
+    `show_result` is called after each stage; by default it prints tables.
+    """
+    from florist.common.stages.run_stages import run_stages  # noqa: PLC0415 - keeps --help fast
+
+    ended = EndReport()
     try:
         if options.log_file is not None:
             log_to_file(options.log_file)
-        settings = load_config(config)
-        run_stages(ROLES[role.value], settings, stage, options, progress, on_complete=_describe)
-    except (FloristError, KeyboardInterrupt) as error:
+        party, settings = _load(config, role, stage, options)
+        names = settings.party
+        CONTEXT.set(party=names.name, peer=names.peer, role=party.name)
+        if stage == "serve":
+            INTERRUPTS.limit += settings.serving.drain_timeout
+        run_stages(
+            party,
+            settings,
+            stage,
+            options,
+            progress,
+            on_start=lambda name: CONTEXT.set(stage=name),
+            on_complete=show_result or _print_result,
+            on_failure=ended,
+        )
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - a bug is reported as one
+        ended(error)
+    return ended.exit_code
+
+
+class EndReport:
+    """Reports the error that ended the run, once: the status page may stay for a while after it."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+
+    def __call__(self, error: BaseException) -> None:
+        if self.exit_code:
+            return
+        if isinstance(error, FloristError) and INTERRUPTS.is_due:
+            error = KeyboardInterrupt()  # the signal was about to take effect: the peer was quicker
         reported = as_florist_error(error)
-    except Exception as error:  # noqa: BLE001 - the last resort: a bug is reported as one
-        log.exception("a bug in FLORIST:", exc_info=error)
-        reported = InternalError(f"unexpected {type(error).__name__}")
-    else:
-        return 0
-    report_error(reported)
-    return reported.exit_code
+        if not isinstance(error, FloristError | KeyboardInterrupt):
+            log.error("a bug in FLORIST:", exc_info=error)
+            reported = InternalError(f"unexpected {type(error).__name__}")
+        report_error(reported)
+        self.exit_code = reported.exit_code
 
 
-def _describe(stage: StageName, result: Path) -> None:
-    """Print the result of a stage."""
+def _load(
+    path: Path, role: RoleName | None, stage: StageChoice, options: StageOptions
+) -> tuple[Role, PartyConfig]:
+    """Load the configuration; if it is invalid, tell the peer so, as far as it can be read."""
+    from florist.api.party import ROLES, resolve_role  # noqa: PLC0415 - keeps --help fast
+    from florist.common.session.start_notice import tell_peer  # noqa: PLC0415
+    from florist.common.settings.loader import load_config, load_contact  # noqa: PLC0415
+
+    try:
+        config = load_config(path)
+        return resolve_role(role, config), config
+    except ConfigurationError as error:
+        contact = load_contact(path)
+        name = role if contact is None else contact.role or role
+        if contact is not None and name is not None and stage != "serve":
+            tell_peer(ROLES[name], contact, error, plaintext=options.plaintext)
+        raise
+
+
+def _print_result(stage: StageName, result: Path) -> None:
+    """Print the result of a stage as tables."""
     from rich.console import Console  # noqa: PLC0415 - keeps --help fast
 
     from florist.cli.show import describe_stage  # noqa: PLC0415
@@ -150,9 +205,21 @@ def _describe(stage: StageName, result: Path) -> None:
     describe_stage(RunDirectory(result.parent), stage, Console())
 
 
-def main() -> None:
+def _log_result(stage: StageName, result: Path) -> None:
+    """Log the result of a stage on one line: with JSON lines, nothing else is written."""
+    from florist.common.session.run_directory import RunDirectory  # noqa: PLC0415
+    from florist.common.stages.outcome import read_outcome  # noqa: PLC0415
+
+    outcome = read_outcome(RunDirectory(result.parent), stage)
+    facts = {"event": "stage-done", "stage": stage, "figures": outcome.figures}
+    log.info("%s: %s", stage, outcome.text, extra=facts)
+
+
+def main() -> NoReturn:
     """Run the command."""
-    app()
+    with stop_signals():
+        app()
+    raise AssertionError("a command ends with SystemExit")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from florist.cli.init import Names, write_first_files
+from florist.cli.parent_process import PARENT
 from florist.common.core.errors import FloristError
+from florist.common.core.interrupts import uninterrupted
 from florist.common.core.ports import free_port
 from florist.common.session.run_directory import RunDirectory
 from florist.common.settings.loader import load_config
@@ -44,8 +47,14 @@ class PartiesFailed(FloristError):  # noqa: N818 - it reads as what happened
 
 def party_command(role: str, directory: Path, stage: str) -> list[str]:
     """Return the command that runs a stage of a party whose configuration is in `directory`."""
-    command = [sys.executable, "-m", "florist.cli.party", "--role", role, "--stage", stage]
+    # -P: never import from the working directory, which may have a torch.py of its own.
+    command = [sys.executable, "-P", "-m", "florist.cli.entry", "--role", role, "--stage", stage]
     return [*command, "--config", str(directory / f"{role}.yml"), "--log-format", "text"]
+
+
+def party_environment() -> dict[str, str]:
+    """Return the environment of a party that stops when this process ends, however it ends."""
+    return {**os.environ, PARENT: str(os.getpid())}
 
 
 def run_both_parties(tables: Sample, directory: Path) -> RunFigures:
@@ -61,7 +70,7 @@ def run_both_parties(tables: Sample, directory: Path) -> RunFigures:
     """
     shutil.rmtree(directory, ignore_errors=True)
     write_first_files(directory, NAMES, f"127.0.0.1:{free_port()}", tables)
-    seconds = {stage: _run_stage(directory, stage) for stage in STAGES}
+    seconds = {stage: run_stage_of_both(directory, stage) for stage in STAGES}
     run = RunDirectory(load_config(directory / "active.yml").run_directory)
     last = History.from_json(run.load_history()).epochs[-1]
     assert last.auc is not None
@@ -70,7 +79,7 @@ def run_both_parties(tables: Sample, directory: Path) -> RunFigures:
     return RunFigures(last.auc, last.ace, seconds)
 
 
-def _run_stage(directory: Path, stage: str) -> float:
+def run_stage_of_both(directory: Path, stage: str) -> float:
     """Run one stage of both parties; return the seconds that it took."""
     started = time.monotonic()
     with ThreadPoolExecutor(len(_ROLES)) as waiting, ExitStack() as stack:
@@ -93,11 +102,16 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     """Start one party, which never outlives the block; its log is appended to a file."""
     log = stack.enter_context(_log(directory, role).open("ab"))
-    party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-        party_command(role, directory, stage), stdout=log, stderr=log
-    )
-    stack.callback(party.wait)
-    stack.callback(party.kill)
+    with uninterrupted():
+        party = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
+            party_command(role, directory, stage),
+            stdout=log,
+            stderr=log,
+            env=party_environment(),
+            process_group=0,  # Ctrl-C is for this process, which ends the party
+        )
+        stack.callback(party.wait)
+        stack.callback(party.kill)
     return party
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich import markup
 from rich.table import Table
 
-from florist.api.runs import epoch_metrics, load_evaluation, load_history
+from florist.api.runs import (
+    epoch_metrics,
+    load_evaluation,
+    load_history,
+    load_training_worth,
+)
 from florist.common.evaluation.metric_names import METRICS
 from florist.common.reports.size_statements import estimate_text, privacy_text
+from florist.common.session.evaluated_model import OUTDATED
 from florist.common.session.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -17,12 +24,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from florist.api.records import Records
-    from florist.api.runs import EpochMetrics, EvaluationResult, RunResult
+    from florist.api.runs import EpochMetrics, EvaluationResult, RunResult, WorthResult
     from florist.common.session.alignment_result import AlignmentSummary
     from florist.common.session.union_sizes import UnionSizes
 
 #: Below and above these shares of the smaller set, a guess about anybody is likely to be right.
 NEARLY_NONE, NEARLY_ALL = 0.05, 0.95
+
+#: Columns whose importance is printed; the report has all of them.
+SHOWN_COLUMNS = 10
 
 
 def describe_stage(runs: RunDirectory, stage: str, out: Console) -> None:
@@ -31,10 +41,12 @@ def describe_stage(runs: RunDirectory, stage: str, out: Console) -> None:
         describe_alignment(runs.load_summary(), out)
     elif stage == "train":
         describe_training(epoch_metrics(load_history(runs)), runs.training, out)
+        describe_worth(load_training_worth(runs), out)
     elif stage == "evaluate":
         evaluation = load_evaluation(runs)
         assert evaluation is not None
         describe_evaluation(evaluation, runs.evaluation, out)
+        describe_worth(evaluation.worth, out)
 
 
 def describe_run(run: RunResult, out: Console) -> None:
@@ -45,6 +57,9 @@ def describe_run(run: RunResult, out: Console) -> None:
         describe_training(run.history, runs.training, out)
     if run.evaluation is not None:
         describe_evaluation(run.evaluation, runs.evaluation, out)
+    elif run.evaluation_is_outdated:
+        out.print(OUTDATED)
+    describe_worth(run.worth, out)
 
 
 def protocol_text(summary: AlignmentSummary) -> str:
@@ -157,3 +172,43 @@ def describe_evaluation(evaluation: EvaluationResult, folder: Path, out: Console
     if evaluation.warning:
         out.print(f"[yellow]Warning:[/] {evaluation.warning}.")
     out.print(f"Report: {folder / 'report.html'}", soft_wrap=True)
+
+
+def describe_worth(worth: WorthResult | None, out: Console) -> None:
+    """Print what the joint model adds to own data alone, and which own columns matter."""
+    if worth is None:
+        return
+    if worth.gain:
+        table = Table(title="Was it worth it?")
+        for heading in ("", "own data alone", "joint model", "gain", "95% interval"):
+            table.add_column(heading, justify="right" if heading else "left")
+        for alone, joint, gain in zip(worth.baseline, worth.joint, worth.gain, strict=True):
+            table.add_row(
+                METRICS[gain.metric][0],
+                f"{alone.value:.4f}",
+                f"{joint.value:.4f}",
+                f"{gain.value:+.4f}",
+                f"{gain.low:+.4f} to {gain.high:+.4f}",
+            )
+        out.print(table)
+    if worth.importance:
+        _describe_importance(worth, out)
+    for sentence in worth.missing:
+        out.print(sentence)
+
+
+def _describe_importance(worth: WorthResult, out: Console) -> None:
+    """Print the most important columns."""
+    peer = worth.peer_importance
+    table = Table(title="Importance of our columns")
+    table.add_column("")
+    for heading in ("part of what we send" if peer is None else "drop in AUC", "95% interval"):
+        table.add_column(heading, justify="right")
+    columns = list(worth.importance)[:SHOWN_COLUMNS]
+    for each in columns if peer is None else [peer, *columns]:
+        table.add_row(
+            markup.escape(each.column), f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}"
+        )
+    out.print(table)
+    if left_out := len(worth.importance) - len(columns):
+        out.print(f"{left_out:,} less important columns are in the report.")

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
+from florist.cli.certs import app as certs
 from florist.cli.commitment import app as commitment
 from florist.cli.console import LogFormat, report_error, set_up_output
 from florist.cli.evidence import app as evidence
 from florist.cli.experiments import app as experiments
+from florist.cli.stop_signals import stop_signals
 from florist.cli.version import VersionOption
-from florist.common.core.errors import ConfigurationError, FloristError, as_florist_error
+from florist.common.core.errors import (
+    ConfigurationError,
+    FloristError,
+    Interrupted,
+    as_florist_error,
+)
+from florist.common.core.roles import RoleName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Set up, check and inspect the parties of a run. `florist-party` runs a party.",
 )
+app.add_typer(certs, name="certs")
 app.add_typer(commitment, name="commitment")
 app.add_typer(evidence, name="evidence")
 app.add_typer(experiments, name="experiments")
@@ -47,6 +56,13 @@ def init(
     directory: Annotated[
         Path, typer.Argument(help="Where to write; created if it does not exist.")
     ] = Path(),
+    role: Annotated[
+        RoleName | None,
+        typer.Option(
+            help="Write this party's configuration only, without keys and sample data: for a run "
+            "of two organisations."
+        ),
+    ] = None,
     active: Annotated[str, typer.Option(help="Name of the party with the labels.")] = "bank",
     passive: Annotated[str, typer.Option(help="Name of the party with features.")] = "telco",
     address: Annotated[
@@ -59,85 +75,139 @@ def init(
     sample_data: Annotated[
         bool, typer.Option(help="Also write two small tables of generated people.")
     ] = True,
-) -> None:
-    """Write all files for a first run: two commented configurations, certificates, sample data."""
-    from florist.cli.init import Names, write_first_files  # noqa: PLC0415
-    from florist.experiments.sample_data import ClickSample  # noqa: PLC0415
-
-    sample = ClickSample() if sample_data else None
-    names = Names(active, passive)
-    for path in write_first_files(directory, names, address, sample, observability):
-        out.print(f"[green]✓[/] {path}", soft_wrap=True)
-    out.print(
-        "\nNow run, in two terminals, in either order:\n"
-        f"  florist-party --role active --config {directory / 'active.yml'}\n"
-        f"  florist-party --role passive --config {directory / 'passive.yml'}"
-    )
-
-
-@app.command()
-def certs(
-    directory: Annotated[
-        Path, typer.Argument(help="Folder of the authority; created if it does not exist.")
-    ],
-    party: Annotated[
+    active_table: Annotated[
+        Path | None, typer.Option(help="Your own table with the labels, instead of sample data.")
+    ] = None,
+    passive_table: Annotated[
+        Path | None, typer.Option(help="Your own table with features; needs --active-table.")
+    ] = None,
+    id_column: Annotated[
         list[str] | None,
         typer.Option(
-            help="Issue a certificate for this party (its name in both configurations); repeatable."
+            help="Column with the IDs in your own tables. Default: found by its values. Twice: "
+            "first in the active, then in the passive party's table."
         ),
     ] = None,
-    at: Annotated[
-        list[str] | None,
-        typer.Option(help="Additional host name or IP address of the party; repeatable."),
+    label: Annotated[
+        str | None,
+        typer.Option(help="Column with the labels. Default: the only one besides the IDs."),
     ] = None,
-    days: Annotated[int, typer.Option(help="Days for which certificates are valid.")] = 365,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace existing files of the party.")
-    ] = False,
+    positive_label: Annotated[
+        str | None,
+        typer.Option(help='Label that is predicted, such as "<30"; every other one is class 0.'),
+    ] = None,
 ) -> None:
-    """Create a private certificate authority, if there is none, and certificates for parties.
+    """Write all files for a first run: two commented configurations, certificates, sample data.
 
-    Whoever keeps the authority's key issues certificates for both parties. Give each party three
-    files: authority.pem, its own .pem and its own .key; never the authority's key.
+    With --active-table and --passive-table, the configurations are for your own tables: delimiter,
+    ID column, label and classes are found by reading them.
     """
-    from florist.common.transport.certificates import (  # noqa: PLC0415
-        AuthorityFiles,
-        check_names,
-        create_authority,
-        issue,
-    )
+    from florist.cli.init import Names, write_first_files, write_own_files  # noqa: PLC0415
+    from florist.cli.own_tables import Hints, inspect_own_tables  # noqa: PLC0415
+    from florist.experiments.sample_data import ClickSample  # noqa: PLC0415
 
-    check_names(directory, party or [], at or [])
-    files = AuthorityFiles.in_directory(directory)
-    if not files.certificate.exists():
-        files = create_authority(directory, "FLORIST", days)
+    own = None
+    tables = active_table, passive_table
+    needed = tables if role is None else tables[:1] if role == "active" else tables[1:]
+    if None not in needed and sum(table is not None for table in tables) == len(needed):
+        hints = Hints(tuple(id_column or ()), label, positive_label)
+        own = inspect_own_tables(active_table, passive_table, hints)
+    elif active_table or passive_table or id_column or label or positive_label:
+        options = "both --active-table and --passive-table" if role is None else f"--{role}-table"
+        raise ConfigurationError(f"for your own tables, give {options}")
+    names = Names(active, passive)
+    if role is None:
+        sample = ClickSample() if sample_data and own is None else None
+        written = write_first_files(directory, names, address, sample, observability, own)
+    else:
+        table = None if own is None else own[role]
+        written = write_own_files(directory, role, names, address, observability, table)
+    for path in written:
+        out.print(f"[green]✓[/] {path}", soft_wrap=True)
+    for each, table in (own or {}).items():
+        found = {"data.train.id_column": table.id_column, **table.settings}
+        keys = ", ".join(f"{key}: {value!r}" for key, value in found.items())
+        text = f"  {each}: {table.path}; {keys}"
+        out.print(text, markup=False, highlight=False, soft_wrap=True)
+    if role is not None:
         out.print(
-            f"[green]✓[/] {files.certificate}, {files.key} (keep this key secret)",
+            f"\nNow create the key of {names[role]} in {directory / 'certificates'} "
+            "(`florist certs --help`),\n"
+            "agree with your peer on the section `agreement`, and check everything:\n"
+            f"  florist preflight --config {directory / f'{role}.yml'}",
             soft_wrap=True,
         )
-    for name in party or []:
-        made = issue(files, name, at or [], directory, days, force=force)
-        out.print(f"[green]✓[/] {made.certificate}, {made.key}", soft_wrap=True)
+        return
+    out.print(
+        "\nNow run, in two terminals, in either order:\n"
+        f"  florist-party --config {directory / 'active.yml'}\n"
+        f"  florist-party --config {directory / 'passive.yml'}"
+    )
 
 
 @app.command()
 def preflight(
     config: Annotated[Path, typer.Option(help="This party's configuration file.")],
+    role: Annotated[
+        RoleName | None, typer.Option(help="Default: the configuration's `role`.")
+    ] = None,
 ) -> None:
     """Check files, columns, IDs, certificates, address and, if the peer is up, the agreement."""
     from florist.api.preflight import preflight as check_all  # noqa: PLC0415
 
-    checks = check_all(config, on_check=_print_check)
+    checks = check_all(config, on_check=_print_check, role=role)
     if not all(check.passed for check in checks):
         raise typer.Exit(2)
 
 
 def _print_check(check: Check) -> None:
-    out.print("[green]✓[/]" if check.passed else "[red]✗[/]", end=" ")
+    failed = "[dim]-[/]" if check.skipped else "[red]✗[/]"
+    out.print("[green]✓[/]" if check.passed else failed, end=" ")
     examples = f" (for example {check.examples})" if check.examples and out.is_terminal else ""
     out.print(
         f"{check.name}: {check.message}{examples}", markup=False, highlight=False, soft_wrap=True
     )
+
+
+@app.command()
+def inspect(
+    config: Annotated[Path, typer.Option(help="This party's configuration file.")],
+) -> None:
+    """Show how the columns of your tables are read, and what looks like a mistake.
+
+    The output quotes values of your tables: it is for you only. The line about the IDs quotes none;
+    compare it with your peer's before you align.
+    """
+    from florist.cli.inspect import inspect_tables  # noqa: PLC0415
+    from florist.common.settings.loader import load_config  # noqa: PLC0415
+
+    warnings = inspect_tables(load_config(config), out)
+    out.print(f"{warnings} warning{'' if warnings == 1 else 's'}", highlight=False)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Option(help="This party's configuration file.")] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option(help="A log file of this party; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the report to this file instead of printing it.")
+    ] = None,
+) -> None:
+    """Describe this installation and your setup for a support request, without private data.
+
+    Contains no keys, IDs, values, names, paths or host names. Read it before you send it.
+    """
+    from florist.api.doctor.report import doctor as describe  # noqa: PLC0415
+    from florist.common.transport.certificate_files import write_file  # noqa: PLC0415
+
+    text = describe(config, log or [])
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    write_file(output, text.encode(), mode=0o600)
+    out.print(f"[green]✓[/] {output}: read it before you send it", soft_wrap=True)
 
 
 @app.command()
@@ -181,6 +251,29 @@ def health(
     found = check_health(config, "/readyz" if ready else "/healthz")
     out.print(found.message, markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(0 if found.is_healthy else 1)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def supervise(
+    command: Annotated[
+        list[str],
+        typer.Argument(help="The command, after `--`: florist-party --role ROLE --config FILE …"),
+    ],
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Restarts in succession before giving up.")
+    ] = 20,
+    log_format: Annotated[LogFormat, typer.Option(help="As for florist-party.")] = LogFormat.auto,
+) -> None:
+    """Run a party, and start it again if it ends with an exit code that a restart can resolve.
+
+    Ends with the party's last exit code. For containers and other places without a supervisor that
+    knows exit codes. SIGTERM and SIGINT end the party, which is then not started again.
+    """
+    from florist.cli.supervise import Restarts  # noqa: PLC0415
+    from florist.cli.supervise import supervise as run_supervised  # noqa: PLC0415
+
+    set_up_output(log_format, verbose=False)
+    raise typer.Exit(run_supervised(command, Restarts(restarts)))
 
 
 @app.command()
@@ -281,6 +374,25 @@ def dpia(
 
 
 @app.command()
+def verify(run: Annotated[Path, typer.Argument(help="A run directory.")]) -> None:
+    """Check that no file of a run is damaged or lost, without changing anything.
+
+    Prints one line per problem, with the consequence and what to do. Exit code 2 if there are any.
+    """
+    from florist.api.verify import verify_run  # noqa: PLC0415
+
+    found = verify_run(run)
+    for problem in found.problems:
+        out.print("[red]✗[/]", problem, highlight=False, soft_wrap=True)
+    if found.unverified:
+        names = ", ".join(found.unverified)
+        out.print(f"Not verified, since they have no digest: {names}", soft_wrap=True)
+    if found.problems:
+        raise typer.Exit(2)
+    out.print(f"[green]✓[/] {found.files} files are as they were written", highlight=False)
+
+
+@app.command()
 def purge(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     everything: Annotated[
@@ -309,6 +421,31 @@ def purge(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory, after training.")],
+    output: Annotated[
+        Path,
+        typer.Option(help="The .onnx file to write; a .json file with the same name describes it."),
+    ],
+    export_format: Annotated[
+        Literal["onnx"], typer.Option("--format", help="The format to export to.")
+    ] = "onnx",
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+) -> None:
+    """Export your half of the model for other programs, and check that it computes the same.
+
+    The files contain the categories, ranges and quantiles of your table. Do not give them to your
+    peer, who has the other half.
+    """
+    from florist.api.export import export_onnx  # noqa: PLC0415
+
+    del export_format  # there is only one
+    made = export_onnx(run, output, force=force)
+    out.print(f"[green]✓[/] {made.model}: gives the same results as the original", soft_wrap=True)
+    out.print(f"[green]✓[/] {made.description}: how its inputs are encoded", soft_wrap=True)
+
+
+@app.command()
 def predict(
     config: Annotated[Path, typer.Option(help="The passive party's configuration file.")],
     source: Annotated[
@@ -318,7 +455,7 @@ def predict(
             help="Rows as in the training table: .csv or .parquet, or a folder of such files.",
         ),
     ],
-    target: Annotated[Path, typer.Option("--output", help="The .parquet file to write.")],
+    target: Annotated[Path, typer.Option("--output", help="The .parquet or .csv file to write.")],
     force: Annotated[
         bool, typer.Option("--force", help="Start over and replace the output.")
     ] = False,
@@ -371,10 +508,11 @@ def simulate(
         raise typer.Exit(1)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command; an error becomes one line and an exit code."""
     set_up_output(LogFormat.auto, verbose=False)
-    raise SystemExit(reported(app))
+    with stop_signals():
+        raise SystemExit(reported(app))
 
 
 def reported(command: Callable[[], object]) -> int:
@@ -383,6 +521,11 @@ def reported(command: Callable[[], object]) -> int:
         command()
     except (FloristError, KeyboardInterrupt) as error:
         known = as_florist_error(error)
-        report_error(known)
-        return known.exit_code
-    return 0
+    except SystemExit as end:
+        if end.code != Interrupted.exit_code:
+            raise
+        known = Interrupted("stopped by the operator")  # typer has caught KeyboardInterrupt
+    else:
+        return 0
+    report_error(known)
+    return known.exit_code

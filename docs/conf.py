@@ -11,7 +11,8 @@ release = version = installed_version("florist")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
-exclude_patterns = ["_build"]
+# Files of the study are included in a page.
+exclude_patterns = ["_build", "decisions/study"]
 
 # Headings can be linked to as on GitHub: page.md#heading.
 myst_heading_anchors = 4

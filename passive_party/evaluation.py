@@ -12,22 +12,26 @@ from florist.common.core.errors import ProtocolViolation
 from florist.common.evaluation.metric_estimates import Evaluation
 from florist.common.evaluation.private_estimate import Estimate
 from florist.common.evaluation.reserved_rows import evaluation_stand_ins
+from florist.common.evaluation.worth import Evaluated
 from florist.common.session.answer_journal import BlockKind
 from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.training.micro_batches import micro_batches
 from florist.common.training.row_codec import RowCodec
 from florist.common.transport.messages import EvaluationEmbeddingBlock, EvaluationSummary
+from florist.passive_party.worth import passive_worth
 
 if TYPE_CHECKING:
     from florist.common.bundle.bundle import PassiveBundle
-    from florist.common.core.progress import StepProgress
+    from florist.common.core.progress import Progress, StepProgress
     from florist.common.evaluation.evaluation_data import EvaluationData
+    from florist.common.evaluation.worth import Worth
+    from florist.common.settings.party_config import PartyConfig
     from florist.common.transport.channel import Channel
 
 
 def evaluate_passive(
     bundle: PassiveBundle, data: EvaluationData, channel: Channel, progress: StepProgress
-) -> Evaluation | None:
+) -> Evaluated:
     """Send all embeddings in rank order, and return the peer's estimates if it is to send them.
 
     The same model on the same union always sends the same bytes, so that the peer learns nothing
@@ -39,6 +43,11 @@ def evaluate_passive(
     """
     agreement = bundle.agreement.training
     assert data.features is not None
+    features = data.features
+
+    def worth(_config: PartyConfig, progress: Progress) -> Worth:
+        return passive_worth(bundle, features, progress)
+
     stand_ins = evaluation_stand_ins(data)
     union_size = data.sizes.union
     codec = RowCodec(agreement.wire_type, agreement.wire_width)
@@ -47,7 +56,7 @@ def evaluate_passive(
     progress.expect(union_size)
     for part in micro_batches(union_size, agreement.micro_batch):
         rows = stand_ins.rows(np.arange(part.start, part.stop))
-        embeddings = bundle.embed(data.features.take(rows)).cpu()
+        embeddings = bundle.embed(features.take(rows)).cpu()
         values = codec.encode(noise(embeddings, part.start))
         journal.sent(BlockKind.EVALUATION_EMBEDDINGS, journal.model, part.start, values)
         journal.settle()
@@ -56,9 +65,10 @@ def evaluate_passive(
     summary = channel.receive(EvaluationSummary)
     if data.agreement.passive_learns == "nothing":
         _check(not any(value is not None for value in astuple(summary)))
-        return None
+        return Evaluated(None, worth)
     scored = max(data.sizes.peer_people_estimate, 1)
-    return Evaluation(*estimates_of(summary), None, scored, data.sizes.shared_estimate)
+    found = Evaluation(*estimates_of(summary), None, scored, data.sizes.shared_estimate)
+    return Evaluated(found, worth)
 
 
 def estimates_of(summary: EvaluationSummary) -> tuple[Estimate, Estimate, Estimate]:

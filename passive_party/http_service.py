@@ -80,6 +80,7 @@ class PredictionApi:
         self._client = client
         self._readiness = CachedReadiness(client.is_ready, clock)
         self._watch = watch
+        self._clock = clock
         self._settings = settings
         self._token = token.encode()
         self._schema = ApiSchema(
@@ -126,9 +127,19 @@ class PredictionApi:
 
     async def predict(self, request: Request) -> Response:
         """Return the predictions for the rows or IDs in the body."""
-        self._check_token(request)
-        body = await self._body(request)
-        return JSONResponse({"probabilities": await run_in_threadpool(self._answer, body)})
+        try:
+            self._check_token(request)
+            body = await self._body(request)
+            arrived = self._clock.now()
+            answer = JSONResponse({"probabilities": await run_in_threadpool(self._answer, body)})
+        except HTTPException as refused:
+            self._watch.refused(f"HTTP {refused.status_code}")
+            raise
+        except Exception:
+            self._watch.refused("HTTP 500")
+            raise
+        self._watch.answered(self._clock.now() - arrived)
+        return answer
 
     def _answer(self, body: bytes) -> list[float] | list[list[float]]:
         """Parse the body and predict; in a thread, because both take a while for a large body."""
@@ -337,7 +348,7 @@ def serve(
     with (
         PredictionClient.connect(config, plaintext=plaintext) as client,
         http_service(client, http, text, config.serving.drain_timeout, watch) as address,
-        watch.ready(client.is_ready),
+        watch.ready(client.traffic, client.is_ready),
     ):
         log.info("ready at http://%s; the token is in %s", address, token_file)
         with suppress(KeyboardInterrupt):

@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from florist.common.label_aggregate.first_model import FirstModel
+    from florist.common.settings.agreement import TrainingAgreement
     from florist.common.synthetic.donor_pool import Offers
     from florist.common.synthetic.embedding_noise import EmbeddingNoise
+    from florist.common.synthetic.secret_draws import SecretDraws
     from florist.common.training.feed import Position
     from florist.common.training.loop import Run
     from florist.common.training.models import BottomModel
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.int64]
     Bytes = npt.NDArray[np.uint8]
+    #: Makes a pool for a number of classes and of own rows, with the secret draws of the run.
+    MakePool = Callable[[int, int, SecretDraws], DonorPool]
 
 #: There is room for the mean number of stand-ins in a part of a batch plus so many standard
 #: deviations.
@@ -118,17 +122,19 @@ class ObliviousSending:
     #: It is unknown which offer the peer has opened.
     teaches_stand_ins = False
 
-    def __init__(self, data: TrainingData, donors: DonorEmbeddings, run: Run) -> None:
-        """Make the base transfers with the peer."""
+    def __init__(
+        self, data: TrainingData, donors: DonorEmbeddings, run: Run, make_pool: MakePool = DonorPool
+    ) -> None:
+        """Make the base transfers with the peer, and begin without donors."""
         assert run.transfers is not None
         assert data.train.features is not None
         agreement, train = data.agreement, data.train
         self._row_of_rank = train.membership.row_of_rank
-        self._classes = agreement.classes
+        self._agreement = agreement
         self._donors = donors
         self._transfers = TransferSender(run.transfers, TransferTerms.of_run(run, agreement))
         self._draws = run.draws
-        self._pool = DonorPool(agreement.classes, len(data.train.features), run.draws)
+        self._pool = make_pool(agreement.classes, len(data.train.features), run.draws)
         self._kept: KeptOffers | None = None
         if agreement.sticky and agreement.epochs > 1:
             self._kept = KeptOffers(agreement.classes, train.sizes.union)
@@ -149,10 +155,10 @@ class ObliviousSending:
     def begin(self, prepared: PreparedOffers) -> StepOffers:
         """Draw the stand-ins of a step."""
         lacked = np.flatnonzero(prepared.own_rows < 0)
-        offers = self._pool.offers(len(lacked), prepared.position.step)
+        offers = self._pool.offers(prepared.ranks[lacked], prepared.position.step)
         if self._kept is not None:
             offers = self._kept.settled(prepared.ranks[lacked], offers)
-        return StepOffers(prepared, offers, lacked, self._donors, self._classes)
+        return StepOffers(prepared, offers, lacked, self._donors, self._agreement)
 
     def finish(self, step: StepOffers) -> None:
         prepared, lacked = step.prepared, step.lacked
@@ -207,8 +213,10 @@ class StepOffers:
         offers: Offers,
         lacked: Rows,
         donors: DonorEmbeddings,
-        classes: int,
+        agreement: TrainingAgreement,
     ) -> None:
+        classes = agreement.classes
+        self._weights = agreement.loss_weights
         self.prepared = prepared
         self.offers = offers
         #: The positions in the batch of the UIDs that the party lacks.
@@ -258,7 +266,9 @@ class StepOffers:
         part, classes = parcel.part, len(self._rows)
         shown = shown_labels(gradients, classes)
         self.labels[part] = shown
-        self.predicted[part] = shown_predictions(gradients, shown, classes, len(self.labels))
+        self.predicted[part] = shown_predictions(
+            gradients, shown, classes, len(self.labels), self._weights
+        )
         labels, numbers = np.maximum(shown, 0), np.arange(len(gradients))
         plain = np.frombuffer(parcel.plain, dtype=np.uint8).reshape(classes, len(numbers), -1)
         rows = self._rows[:, part][labels, numbers]

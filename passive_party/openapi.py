@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -166,53 +167,59 @@ def _entry(schema: ApiSchema) -> OpenApi:
         "exclusiveMaximum": INTEGER_LIMIT,
         "description": "A category; null if missing",
     }
+    date = {
+        "type": ["string", "null"],
+        "description": f"A date, written as in training ({columns.rules.date_format}); null if "
+        "missing",
+    }
     return {
         "type": "object",
-        "required": [*columns.numeric, *columns.categorical],
+        "required": list(columns.names),
         "additionalProperties": False,
         "properties": {
             **dict.fromkeys(columns.numeric, number),
             **dict.fromkeys(columns.categorical, category),
+            **dict.fromkeys(columns.dates, date),
         },
     }
 
 
 def page(schema: ApiSchema, address: str) -> str:
     """Return the documentation page: a single HTML file without external resources."""
-    example = {schema.key: [_example(schema)]}
+    body = shlex.quote(json.dumps({schema.key: [_example(schema)]}))
     call = (
         f"curl http://{address}/predict \\\n"
         '  -H "Authorization: Bearer $(cat TOKEN-FILE)" \\\n'
         '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{json.dumps(example)}'"
+        f"  -d {body}"
     )
+    answer = (
+        f"An object with the key probabilities: a list with one entry per entry of {schema.key}."
+    )
+    statuses = {"200": answer} | {str(status): meaning for status, meaning in ERRORS.items()}
     sections = [
-        web.titled_section("Request", web.tag("pre", call)),
-        web.titled_section(
-            "Responses",
-            web.figures_table(
-                ("status", "meaning"),
-                [
-                    ("200", f"{{'probabilities': [...]}}, one entry per entry of `{schema.key}`"),
-                    *((str(status), meaning) for status, meaning in ERRORS.items()),
-                ],
-            ),
-        ),
+        web.titled_section("Request", web.code_block(call)),
+        web.titled_section("Responses", web.facts_table(statuses)),
     ]
     if schema.columns is not None:
-        kinds = [(name, "number, or null") for name in schema.columns.numeric]
-        kinds += [(name, "text or integer, or null") for name in schema.columns.categorical]
-        table = web.figures_table(("column", "value"), kinds)
-        sections.append(web.titled_section("Columns of a row", table))
+        kinds = dict.fromkeys(schema.columns.numeric, "number, or null")
+        kinds |= dict.fromkeys(schema.columns.categorical, "text or integer, or null")
+        kinds |= dict.fromkeys(schema.columns.dates, "date as text, or null")
+        sections.append(web.titled_section("Columns of a row", web.facts_table(kinds)))
     elif not schema.by_id:
-        how = web.tag(
-            "pre",
-            f'curl http://{address}/openapi.json -H "Authorization: Bearer $(cat TOKEN-FILE)"',
+        how = web.code_block(
+            f'curl http://{address}/openapi.json -H "Authorization: Bearer $(cat TOKEN-FILE)"'
         )
         note = web.tag("p", "Only requests with the token see the columns:")
         sections.append(web.titled_section("Columns of a row", web.tag("div", note, how)))
-    more = web.tag("p", "OpenAPI description: ", web.tag("a", "openapi.json", href="openapi.json"))
-    return web.page("FLORIST predictions", web.tag("h1", "FLORIST predictions"), more, *sections)
+    note = web.tag(
+        "p",
+        "TOKEN-FILE is the file that the service names in its log when it starts. OpenAPI "
+        "description: ",
+        web.tag("a", "openapi.json", href="openapi.json"),
+    )
+    title = "FLORIST predictions"
+    return web.page(title, web.tag("h1", title), note, *sections, script=web.COPY_SCRIPT)
 
 
 def _example(schema: ApiSchema) -> object:
@@ -224,4 +231,5 @@ def _example(schema: ApiSchema) -> object:
     return {
         **dict.fromkeys(columns.numeric, 0),
         **dict.fromkeys(columns.categorical, "text"),
+        **dict.fromkeys(columns.dates),
     }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from florist.common.core.errors import ConfigurationError
+from florist.common.evaluation.stand_in_count import most_stand_ins
 from florist.common.psu.padded_set import most_padding
 from florist.common.psu.union_protocol import run_union
-from florist.common.session.open_session import own_credentials
+from florist.common.session.open_session import own_credentials, waiting_log
 from florist.common.stages.role import Role
 from florist.common.transport.grpc_dialer import dial
 from florist.passive_party.psu_role import run_psu
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
     from florist.common.core.roles import RoleName
     from florist.common.data.preprocessing import Preprocessing
     from florist.common.evaluation.evaluation_data import EvaluationData
-    from florist.common.evaluation.metric_estimates import Evaluation
+    from florist.common.evaluation.worth import Evaluated, Worth
     from florist.common.observability.service_watch import ServiceWatch
     from florist.common.psu.union_view import UnionView
     from florist.common.psu.union_work import UnionWork
+    from florist.common.session.run_directory import RunDirectory
     from florist.common.settings.party_config import PartyConfig
     from florist.common.training.half_setup import HalfSetup
     from florist.common.training.loop import Half, Run
     from florist.common.transport.channel import Channel, Link
-
-log = logging.getLogger("florist.passive")
 
 
 class PassiveRole(Role):
@@ -57,7 +56,7 @@ class PassiveRole(Role):
             credentials,
             config.party.peer,
             timeout,
-            on_wait=lambda reason: log.info("waiting for %s: %s", config.party.peer, reason),
+            on_wait=waiting_log(config.party.peer, timeout),
         )
         try:
             yield link
@@ -82,9 +81,23 @@ class PassiveRole(Role):
 
         return make_passive_half(setup, channel, run)
 
-    def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
-        from florist.common.evaluation.reserved_rows import most_stand_ins  # noqa: PLC0415 - torch
+    def worth_of_training(
+        self,
+        half: Half[Any],  # noqa: ARG002 - the active party uses it
+        setup: HalfSetup,
+        preprocessing: Preprocessing,  # noqa: ARG002 - likewise
+        runs: RunDirectory,
+        progress: Progress,
+    ) -> Worth:
+        from florist.common.bundle.loading import load_bundle  # noqa: PLC0415 - loads torch
+        from florist.passive_party.worth import passive_worth  # noqa: PLC0415 - likewise
 
+        features = setup.data.train.features
+        assert features is not None
+        bundle = load_bundle(runs, "passive", setup.data.device)
+        return passive_worth(bundle, features, progress)
+
+    def people_to_announce(self, config: PartyConfig, rows: int, noise: int) -> int:
         padding = _own_padding(config) + noise
         return most_stand_ins(rows, padding, rounded=bool(config.alignment.dummies))
 
@@ -93,7 +106,7 @@ class PassiveRole(Role):
 
     def evaluate(
         self, bundle: Bundle, parts: EvaluationData, channel: Channel, progress: StepProgress
-    ) -> Evaluation | None:
+    ) -> Evaluated:
         from florist.common.bundle.bundle import PassiveBundle  # noqa: PLC0415 - loads torch
         from florist.passive_party.evaluation import evaluate_passive  # noqa: PLC0415 - likewise
 

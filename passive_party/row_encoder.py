@@ -7,13 +7,18 @@ all vocabularies at each call; this module does it once.
 from __future__ import annotations
 
 import math
+from datetime import date
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.core.text import quoted, quoted_few
+from florist.common.data.column_values import as_dates
+from florist.common.data.date_parts import date_parts
 from florist.common.data.features import Features
+from florist.common.settings.data import ISO_DATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,9 +42,10 @@ class RowEncoder:
     """Applies the preprocessing fitted to the training table to single rows."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
-        self._numeric = preprocessing.numeric_columns
-        self._categorical = preprocessing.categorical_columns
-        self._columns = frozenset((*self._numeric, *self._categorical))
+        features = preprocessing.features
+        self._numeric, self._categorical = features.numeric, features.categorical
+        self._dates, self._rules = features.dates, features.rules
+        self._columns = frozenset(features.names)
         self._ranges = preprocessing.ranges
         self._is_log = preprocessing.settings.scaling == "log"
         self._indices: list[dict[str, int]] = [
@@ -58,8 +64,9 @@ class RowEncoder:
     def __call__(self, rows: Sequence[Mapping[str, object]]) -> Features:
         """Encode rows, in their order.
 
-        A row must have all columns. None, and NaN in a numeric column, mean a missing value. An
-        integer in a categorical column is converted to its digits.
+        A row must have all columns. None, NaN in a numeric column, and the texts and numbers that
+        meant so in training, mean a missing value. An integer in a categorical column is converted
+        to its digits. Dates are texts, as in training.
 
         Raises:
             BadRow: names the row and the column.
@@ -69,15 +76,50 @@ class RowEncoder:
         for index, row in enumerate(rows):
             if row.keys() != self._columns:
                 raise self._wrong_columns(index, row)
-            numbers[index] = [_number(row[column], index, column) for column in self._numeric]
+            numbers[index] = [self._number(row[column], index, column) for column in self._numeric]
             indices[index] = [
-                known.get(_category(row[column], index, column), 0)
+                known.get(self._category(row[column], index, column), 0)
                 for column, known in zip(self._categorical, self._indices, strict=True)
             ]
+        numbers = np.column_stack((numbers, *(self._date(rows, name) for name in self._dates)))
         bins = [each.indices(numbers[:, place]) for place, each in enumerate(self._bins)]
         if bins:
             indices = np.column_stack((indices, *bins))
         return Features(self._scaled(numbers), np.ascontiguousarray(indices))
+
+    def _number(self, value: object, index: int, column: str) -> float:
+        if isinstance(value, str) and value.strip() in self._rules.na_values:
+            return math.nan
+        number = _number(value, index, column)
+        return math.nan if number in self._rules.na_numbers else number
+
+    def _category(self, value: object, index: int, column: str) -> str:
+        text = _category(value, index, column)
+        return "" if text.strip() in self._rules.na_values else text
+
+    def _date_text(self, value: object, index: int, column: str) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, date):  # also a datetime
+            return _written(value, self._rules.date_format)
+        raise BadRow(f"row {index}, column {quoted(column)}: must be a date as text, or null")
+
+    def _date(self, rows: Sequence[Mapping[str, object]], column: str) -> npt.NDArray[np.float64]:
+        """Return the parts of a date, side by side."""
+        texts = [self._date_text(row[column], index, column) for index, row in enumerate(rows)]
+        try:
+            dates = as_dates(
+                pa.chunked_array([pa.array(texts, pa.string())]),
+                f"rows, column {quoted(column)}",
+                self._rules,
+            )
+        except (ConfigurationError, UnicodeEncodeError):
+            example = _written(date(2024, 3, 31), self._rules.date_format)
+            raise BadRow(
+                f"rows, column {quoted(column)}: must be dates as in the training table, such as "
+                f"{quoted(example)}, or null if missing"
+            ) from None
+        return np.column_stack([part.to_numpy() for part in date_parts(column, dates).values()])
 
     def _scaled(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         numbers = np.nan_to_num(numbers, nan=0.0)
@@ -117,6 +159,10 @@ def _number(value: object, index: int, column: str) -> float:
             return number
         raise BadRow(f"row {index}, column {quoted(column)}: contains an infinite number")
     raise BadRow(f"row {index}, column {quoted(column)}: must be a number, or null if missing")
+
+
+def _written(day: date, date_format: str) -> str:
+    return day.isoformat() if date_format == ISO_DATES else day.strftime(date_format)
 
 
 def _category(value: object, index: int, column: str) -> str:

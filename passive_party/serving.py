@@ -16,7 +16,7 @@ from collections import deque
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from florist.common.data.features import Features
     from florist.common.data.raw_table import FeatureColumns
     from florist.common.settings.party_config import PartyConfig
+    from florist.common.transport.channel import Traffic
     from florist.common.transport.messages import PredictionReply, ServingTerms
 
     Probabilities = npt.NDArray[np.float32]
@@ -54,6 +55,12 @@ log = logging.getLogger("florist.serving")
 
 #: Seconds to wait for the peer to report that it is ready.
 _READY_TIMEOUT = 2.0
+
+
+class ArrowStream(Protocol):
+    """A table of any library that exports Arrow data, such as a data frame of pandas."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 class PredictionClient:
@@ -106,6 +113,8 @@ class PredictionClient:
             config = load_config(Path(config))
         runs = RunDirectory(config.run_directory)
         bundle = load_bundle(runs, "passive")
+        run_name = bundle.run.hex()[:12]
+        log.info("predicting with the model of run %s", run_name, extra={"run": run_name})
         credentials = own_credentials(config, plaintext=plaintext)
         offer = make_offer(bundle, config.agreement.serving, _served_union(config, runs, bundle))
         peer = config.party.peer
@@ -147,12 +156,23 @@ class PredictionClient:
         """The number of probabilities per row."""
         return self._classes
 
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes of messages to and from the peer."""
+        return self._connection.traffic
+
     def is_ready(self) -> bool:
         """Return whether the peer is serving predictions."""
         return self._connection.is_ready(_READY_TIMEOUT)
 
-    def predict(self, rows: Sequence[Mapping[str, object]] | pa.Table) -> Probabilities:
-        """Predict rows, given as mappings or as an Arrow table; the result has the same order.
+    def predict(
+        self, rows: Sequence[Mapping[str, object]] | pa.Table | ArrowStream
+    ) -> Probabilities:
+        """Predict rows; the result has the same order.
+
+        Args:
+            rows: mappings, an Arrow table, or a data frame of pandas or another library that
+                exports Arrow data. Tables may have more columns, which are ignored.
 
         Raises:
             BadRow: a row has other columns or values than the model was trained with.
@@ -241,8 +261,10 @@ class PredictionClient:
     def _encode_rows(self) -> RowEncoder:
         return RowEncoder(self._bundle.preprocessing)
 
-    def _features(self, rows: Sequence[Mapping[str, object]] | pa.Table) -> Features:
-        return self._table_features(rows) if isinstance(rows, pa.Table) else self._encode_rows(rows)
+    def _features(self, rows: Sequence[Mapping[str, object]] | pa.Table | ArrowStream) -> Features:
+        if hasattr(rows, "__arrow_c_stream__"):
+            return self._table_features(pa.table(rows))
+        return self._encode_rows(rows)
 
     def _table_features(self, rows: pa.Table, source: str = "rows") -> Features:
         preprocessing = self._bundle.preprocessing

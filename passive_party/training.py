@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import torch
 
 from florist.common.core.errors import ConfigurationError, ProtocolViolation
+from florist.common.core.interrupts import check_interrupt
 from florist.common.label_aggregate.first_model import fit_first_model
 from florist.common.session.answer_journal import BlockKind
+from florist.common.synthetic.donor_pool import DonorPool
 from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.synthetic.feature_strategies import (
     DonorStrategy,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from florist.common.training.run_facts import HalfFacts
     from florist.common.training.training_data import TrainingData
     from florist.common.transport.channel import Channel
+    from florist.passive_party.offering import MakePool
     from florist.passive_party.sending import Parcel, PreparedSending, Sending, StepSending
 
 
@@ -83,6 +87,7 @@ class PassiveHalf:
         channel: Channel,
         run: Run,
         first_model: FirstModel | None = None,
+        make_pool: MakePool = DonorPool,
     ) -> None:
         agreement, features = data.agreement, data.train.features
         if features is None:
@@ -98,7 +103,9 @@ class PassiveHalf:
         self._embedding_bound = ScaleBound.of_embeddings()
         self._gradient_bound = ScaleBound.of_gradients(agreement.known_batch_size)
         self._strategy = agreed_feature_strategy(agreement, len(features), run.draws)
-        self._sending = make_sending(data, features, model, self._strategy, self._codec, run)
+        self._sending = make_sending(
+            data, features, model, self._strategy, self._codec, run, make_pool
+        )
         if first_model is not None and agreement.has_donors_from_the_start:
             self._sending.start_with(first_model, features.categories)
         self._rank_of_row = data.train.membership.rank_of_row
@@ -121,6 +128,18 @@ class PassiveHalf:
         """
         self._compute.zero_grad()
         sending = batch.prepared.begin()
+        with self._restored_if_interrupted():
+            self._exchange(position, batch, sending)
+        self._run.journal.begin_sync()  # while the next embeddings are computed
+        self.is_consistent = False
+        self._compute.step(position.step)
+        self._average.update()
+        self._sending.finish(sending)
+        self._run.history.rows += len(batch)
+        self.is_consistent = True
+
+    def _exchange(self, position: Position, batch: PassiveBatch, sending: StepSending) -> None:
+        """Send the embeddings of a batch, and learn from the gradients that come back."""
         in_flight: deque[tuple[Parcel, Pass]] = deque()
         for part, model_pass, embeddings in self._forward(position, batch, sending.features):
             if len(in_flight) == self._window:
@@ -130,13 +149,24 @@ class PassiveHalf:
             in_flight.append((parcel, model_pass))
         for parcel, model_pass in in_flight:
             self._backward(position, batch, sending, parcel, model_pass)  # ⟸ g
-        self._run.journal.begin_sync()  # while the next embeddings are computed
+
+    @contextmanager
+    def _restored_if_interrupted(self) -> Iterator[None]:
+        """Undo what the exchange changes before the step is complete: the strategy's statistics."""
+        if not isinstance(self._strategy, EmbeddingStrategy):
+            yield
+            return
+        before = {name: tensor.clone() for name, tensor in self._strategy.state().items()}
         self.is_consistent = False
-        self._compute.step(position.step)
-        self._average.update()
-        self._sending.finish(sending)
-        self._run.history.rows += len(batch)
-        self.is_consistent = True
+        try:
+            yield
+        except BaseException:
+            self._strategy.restore(before)
+            self.is_consistent = True
+            raise
+
+    def between_steps(self) -> None:
+        check_interrupt()  # the peer has sent all of this step, so it completes the step as well
 
     def _forward(
         self, position: Position, batch: PassiveBatch, features: FeatureRows
@@ -201,7 +231,6 @@ class PassiveHalf:
     ) -> Tensor:
         """Return the batch's embeddings with those of stand-ins replaced by synthetic ones."""
         assert isinstance(self._strategy, EmbeddingStrategy)
-        self.is_consistent = False  # the strategy updates its statistics of real embeddings
         synthetic = self._strategy.embeddings(
             embeddings[batch.is_real].cpu(),
             int((~batch.is_real).sum()),
@@ -283,6 +312,7 @@ def make_sending(
     strategy: FeatureStrategy,
     codec: RowCodec,
     run: Run,
+    make_pool: MakePool = DonorPool,
 ) -> Sending[Any]:
     """Return how embeddings are sent, as agreed. Oblivious stand-ins begin with base transfers."""
     agreement, membership = data.agreement, data.train.membership
@@ -294,11 +324,14 @@ def make_sending(
     if agreement.stand_ins == "plain":
         return PlainSending(gather, StandIns.of_strategy(membership, strategy), noise, codec)
     lacked = 1 - len(features) / data.train.sizes.union
-    return ObliviousSending(data, DonorEmbeddings(gather, model, noise, codec, lacked), run)
+    donors = DonorEmbeddings(gather, model, noise, codec, lacked)
+    return ObliviousSending(data, donors, run, make_pool)
 
 
-def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHalf:
-    """Make a new bottom model, ready to train."""
+def make_passive_half(
+    setup: HalfSetup, channel: Channel, run: Run, make_pool: MakePool = DonorPool
+) -> PassiveHalf:
+    """Make a new bottom model, ready to train; `make_pool` makes the pool of its donors."""
     model = make_bottom(
         setup.model,
         numeric=setup.numeric,
@@ -312,7 +345,7 @@ def make_passive_half(setup: HalfSetup, channel: Channel, run: Run) -> PassiveHa
     if first_model is not None and "weights" in setup.data.agreement.aggregate.uses:
         model.start_wide_part(torch.from_numpy(first_model.category_weights()))
     compute = make_compute("passive", setup, model)
-    return PassiveHalf(setup.data, model, compute, channel, run, first_model)
+    return PassiveHalf(setup.data, model, compute, channel, run, first_model, make_pool)
 
 
 def _first_model(setup: HalfSetup, run: Run) -> FirstModel | None:

@@ -30,6 +30,11 @@ def abbreviated(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, such as `1 step` or `2,000 steps`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 #: The attribute of a log record that only the owner's terminal shows.
 FOR_OWNER = "for_owner"
 

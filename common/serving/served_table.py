@@ -17,11 +17,13 @@ from florist.common.core.errors import ConfigurationError
 from florist.common.data.feature_store import FeatureStore, encode_in_memory
 from florist.common.data.scan_table import scan_table
 from florist.common.serving.hiding import HidingGroups
+from florist.common.session.retention import if_damaged
 from florist.common.storage.files import FolderStorage
-from florist.common.storage.private_files import private_file
+from florist.common.storage.manifest import DamagedFile, ListedFolder, private_content
 from florist.common.synthetic.membership import Membership
 from florist.common.synthetic.secret_draws import SECRET_BYTES, SecretDraws
 from florist.common.synthetic.stand_ins import StandIns
+from florist.common.training.run_inputs import TableContent, load_record
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -84,9 +86,17 @@ def load_served_table(config: PartyConfig, runs: RunDirectory, bundle: Bundle) -
         raise ConfigurationError(
             f"data.{name}: the IDs are not the ones that were aligned; restore the table"
         )
-    secret = private_file(runs.path / "serving" / "secret", lambda: token_bytes(SECRET_BYTES))
+    trained = load_record(runs, "train")
+    if trained and (changes := trained.changed_content(name, TableContent(scan.features))):
+        raise ConfigurationError(
+            f"{changes}, when the model was trained. Whoever asks again would see whose "
+            "predictions change; restore the table, or train again on both sides with --stage "
+            "train --force"
+        )
+    files = ListedFolder(runs.path / "serving", if_damaged("serving/secret"))
+    secret = private_content(files, "secret", lambda: token_bytes(SECRET_BYTES))
     if len(secret) != SECRET_BYTES:
-        raise ConfigurationError(f"{runs.path}/serving/secret: is damaged; restore it")
+        raise DamagedFile(f"{runs.path}/serving/secret is damaged; {if_damaged('serving/secret')}")
     draws = SecretDraws(secret).derive(alignment.summary.union_sha256)
     union_size = alignment.summary.union_size
     assert scan.ids is not None

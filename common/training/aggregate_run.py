@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from florist.common.core.errors import ConfigurationError, ProtocolViolation
-from florist.common.storage.files import FolderStorage
-from florist.common.storage.private_files import private_file
+from florist.common.core.errors import ProtocolViolation
+from florist.common.session.retention import if_damaged
+from florist.common.storage.manifest import DamagedFile, ListedFolder, private_content
 from florist.common.transport.messages import AggregateAnswer, AggregateRequest
 
 if TYPE_CHECKING:
@@ -64,13 +64,14 @@ class AggregateRecord:
 
     def __init__(self, folder: Path | None) -> None:
         """Keep files in a folder; None keeps nothing, for a run that cannot be resumed."""
-        self._folder = folder
-        self._storage = None if folder is None else FolderStorage(folder)
+        self._files = (
+            None if folder is None else ListedFolder(folder, if_damaged(f"{folder.name}/{_KEY}"))
+        )
 
     @property
     def exists(self) -> bool:
         """Whether the aggregate was begun already, so that its noise stays the same."""
-        return self._folder is not None and (self._folder / _KEY).exists()
+        return self._files is not None and self._files.exists(_KEY)
 
     def secret(self) -> tuple[bytes, bool]:
         """Return the secret of 32 bytes, and whether it is a new one.
@@ -78,15 +79,16 @@ class AggregateRecord:
         Raises:
             ConfigurationError: the file cannot be read or written, or is damaged.
         """
-        if self._folder is None:
+        if self._files is None:
             return secrets.token_bytes(32), True
-        path = self._folder / _KEY
-        is_new = not path.exists()
-        content = private_file(path, lambda: _with_digest(secrets.token_bytes(32)))
+        is_new = not self._files.exists(_KEY)
+        content = private_content(self._files, _KEY, lambda: _with_digest(secrets.token_bytes(32)))
         secret = content[:32]
         # With another secret, the same sums would get new noise that nobody accounts for.
         if content != _with_digest(secret):
-            raise ConfigurationError(f"{path}: damaged; start over with --force on both sides")
+            raise DamagedFile(
+                f"{self._files.folder / _KEY} is damaged; start over with --force on both sides"
+            )
         return secret, is_new
 
     def check_request(self, digest: bytes) -> None:
@@ -95,15 +97,12 @@ class AggregateRecord:
         Raises:
             ProtocolViolation: another request was answered before.
         """
-        if self._storage is None:
+        if self._files is None:
             return
-        if self._storage.size(_ANSWERED) is None:
-            with self._storage.writing(_ANSWERED) as file:
-                file.write(digest)
+        if not self._files.exists(_ANSWERED):
+            self._files.write(_ANSWERED, digest)
             return
-        with self._storage.reading(_ANSWERED) as file:
-            known = file.read()
-        if not hmac.compare_digest(known, digest):
+        if not hmac.compare_digest(self._files.read(_ANSWERED), digest):
             raise ProtocolViolation(
                 "the label aggregate: the peer requests other sums than before, which would reveal "
                 "more than agreed; its data or settings have changed, or it has lost its secret. "
@@ -112,9 +111,8 @@ class AggregateRecord:
 
     def keep_facts(self, facts: AggregateFacts) -> None:
         """Keep what is known of the aggregate, for the evidence of a run that is resumed."""
-        if self._storage is not None:
-            with self._storage.writing(_FACTS) as file:
-                file.write(json.dumps(asdict(facts)).encode())
+        if self._files is not None:
+            self._files.write(_FACTS, json.dumps(asdict(facts)).encode())
 
     def facts(self) -> AggregateFacts | None:
         """Return what was kept; None if there is no aggregate.
@@ -122,22 +120,19 @@ class AggregateRecord:
         Raises:
             ConfigurationError: the file is damaged.
         """
-        if self._storage is None or self._storage.size(_FACTS) is None:
+        if self._files is None or not self._files.exists(_FACTS):
             return None
-        with self._storage.reading(_FACTS) as file:
-            try:
-                return AggregateFacts(**json.load(file))
-            except (ValueError, TypeError):
-                raise ConfigurationError(
-                    f"{self._storage.folder / _FACTS}: damaged; start over with --force on both "
-                    "sides"
-                ) from None
+        try:
+            return AggregateFacts(**json.loads(self._files.read(_FACTS)))
+        except (ValueError, TypeError):
+            raise DamagedFile(
+                f"{self._files.folder / _FACTS} is damaged; start over with --force on both sides"
+            ) from None
 
     def delete(self) -> None:
         """Delete all files."""
-        if self._folder is not None:
-            for name in (_KEY, _ANSWERED, _FACTS):
-                (self._folder / name).unlink(missing_ok=True)
+        if self._files is not None:
+            self._files.delete((_KEY, _ANSWERED, _FACTS))
 
 
 def _with_digest(secret: bytes) -> bytes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from florist.common.core.errors import FloristError, Interrupted, PeerFailed, TransportError
+from florist.common.core.interrupts import allow_interrupts, postpone_interrupts
 from florist.common.training.feed import Feed
 from florist.common.training.row_codec import Diverged, all_finite
 from florist.common.training.run_checkpoints import RunCheckpoint
@@ -28,12 +29,17 @@ if TYPE_CHECKING:
     from florist.common.training.history import CalibrationPoints, EpochFigures, History
     from florist.common.training.run_checkpoints import RunCheckpoints
     from florist.common.training.run_facts import HalfFacts
+    from florist.common.training.run_inputs import InputRecord
     from florist.common.training.schedule import Schedule
     from florist.common.training.seen_rows import SeenRows
     from florist.common.training.training_journal import TrainingJournal
     from florist.common.transport.channel import Channel
 
 Batch = TypeVar("Batch")
+
+#: Seconds that a stop signal waits for a step at which the peer stops too. A step that takes longer
+#: is interrupted, and the run resumes from a checkpoint that both parties have.
+STEP_GRACE = 10.0
 
 
 class Half(Protocol[Batch]):
@@ -50,6 +56,10 @@ class Half(Protocol[Batch]):
 
     def step(self, position: Position, batch: Batch) -> None:
         """Run forward, backward and update together with the peer."""
+        ...
+
+    def between_steps(self) -> None:
+        """Stop here if the operator has stopped this party, and the peer will stop here too."""
         ...
 
     def end_epoch(self, epoch: int) -> EpochFigures:
@@ -104,6 +114,8 @@ class Run:
     after_step: Callable[[int], None]
     #: Digests of what was received and sent, so that nothing else is answered after a resumption.
     journal: TrainingJournal
+    #: What the run was started with; None in simulations.
+    inputs: InputRecord | None = None
     #: The channel of oblivious transfers, if the agreement needs them.
     transfers: Channel | None = None
     #: The means of a label aggregate; None without one, and in a run that is resumed.
@@ -116,28 +128,52 @@ class Run:
 
 
 def train(half: Half[Batch], run: Run, first_step: int, progress: StepProgress) -> None:
-    """Run all steps from `first_step` on; both parties write checkpoints at the same steps."""
+    """Run all steps from `first_step` on; both parties write checkpoints at the same steps.
+
+    A stop signal takes effect at a step at which the peer stops as well, so that both resume there.
+    After the last step it is postponed until `allow_interrupts` is called.
+    """
     schedule = run.schedule
     progress.expect((schedule.steps - first_step) * schedule.batch_size)
     if not run.store.steps():
         save(half, run, 0)
-    for position, batch in Feed(schedule, half.prepare).from_step(first_step):
-        with _saved_if_interrupted(half, run, position.step):
-            half.step(position, batch)
-        progress.advance(schedule.batch_size)
-        done = position.step + 1
-        ends_epoch = done % schedule.steps_per_epoch == 0
-        if ends_epoch:
-            run.history.epochs.append(half.end_epoch(position.epoch))
-        if ends_epoch or (run.checkpoint_every and done % run.checkpoint_every == 0):
-            save(half, run, done)
-        run.after_step(done)
+    with (
+        closing(Feed(schedule, half.prepare).from_step(first_step)) as batches,
+        _stopping_between_steps(),
+    ):
+        for done in range(first_step + 1, schedule.steps + 1):
+            with _saved_if_interrupted(half, run, done - 1):
+                position, batch = next(batches)
+                half.step(position, batch)
+            if done % schedule.steps_per_epoch == 0:
+                run.history.epochs.append(half.end_epoch(position.epoch))
+                save(half, run, done)
+            elif run.checkpoint_every and done % run.checkpoint_every == 0:
+                save(half, run, done)
+            with _saved_if_interrupted(half, run, done):
+                progress.advance(schedule.batch_size)
+                run.after_step(done)
+                half.between_steps()
     half.finish()
 
 
 @contextmanager
+def _stopping_between_steps() -> Iterator[None]:
+    """Postpone a stop signal to a place at which the halves say that both parties can stop.
+
+    After the last step, that is when the peer has sent something further: the caller allows it.
+    """
+    postpone_interrupts(STEP_GRACE)
+    try:
+        yield
+    except BaseException:
+        allow_interrupts()
+        raise
+
+
+@contextmanager
 def _saved_if_interrupted(half: Half[Batch], run: Run, done: int) -> Iterator[None]:
-    """Save a checkpoint if the step is interrupted before it changes the state."""
+    """Save a checkpoint if the block is interrupted while the state is that after `done` steps."""
     try:
         yield
     except (TransportError, PeerFailed, KeyboardInterrupt, Interrupted):
@@ -173,6 +209,7 @@ def _checkpoint(half: Half[Batch], run: Run, done: int) -> RunCheckpoint:
             secret=run.draws.secret.hex(),
             history=run.history,
             identity=run.identity,
+            inputs=run.inputs,
             journal_records=run.journal.confirmed,
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -185,9 +186,12 @@ def count_parameters(model: nn.Module) -> int:
 def describe(model: nn.Module) -> str:
     """Return one line about the model: parameters, embedding tables and how they are updated."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    parts = [f"{count_parameters(model):,} parameters"] + [
+    alike = Counter(
         f"{table.num_embeddings:,} embeddings of width {table.embedding_dim} with "
         f"{'sparse' if table.sparse else 'dense'} updates"
         for table in tables
+    )
+    parts = [f"{count_parameters(model):,} parameters"] + [
+        text if count == 1 else f"{count:,} tables of {text} each" for text, count in alike.items()
     ]
     return f"{type(model).__name__}: {', '.join(parts)}"

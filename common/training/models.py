@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import torch
@@ -53,7 +52,7 @@ class FeatureTower(nn.Module):
     entries of each embedding, which start at 0 and which the layers do not see.
     """
 
-    _starts: Tensor
+    starts: Tensor
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class FeatureTower(nn.Module):
                 sum(cardinalities), embedding_width + wide, sparse=sparse, device="meta"
             ).to_empty(device="cpu")
         starts = torch.tensor([0, *cardinalities]).cumsum(0)
-        self.register_buffer("_starts", starts, persistent=False)
+        self.register_buffer("starts", starts, persistent=False)
         self.layers = _dense_layers(numeric + embedding_width * len(cardinalities), layers)
         _initialise(self, seed)
         if self.table is not None and wide:
@@ -100,8 +99,8 @@ class FeatureTower(nn.Module):
             nothing = deep.new_zeros(len(deep), self.wide)
             return torch.cat((deep, nothing), dim=1) if self.wide else deep
         if not self.wide:
-            return _relu_all(self.layers, embed(self.table, self._starts, categories, numeric))
-        rows = embed(self.table, self._starts, categories, numeric[:, :0])
+            return _relu_all(self.layers, embed(self.table, self.starts, categories, numeric))
+        rows = embed(self.table, self.starts, categories, numeric[:, :0])
         entries = rows.unflatten(1, (-1, self._embedding_width + self.wide))
         embeddings, weights = entries.split((self._embedding_width, self.wide), dim=2)
         inputs = torch.cat((embeddings.flatten(1), numeric), dim=1)
@@ -138,7 +137,7 @@ class BottomModel(FeatureTower):
         )
         self.share: nn.Linear | None = None
         if late_fusion:
-            self.share = _linear(self.width, wide)
+            self.share = Linear(self.width, wide)
             # All shares of the first batch are 0: there are no donors yet, and random stand-ins
             # could be recognised by shares that fit the label.
             nn.init.zeros_(self.share.weight)
@@ -179,23 +178,23 @@ class TopModel(nn.Module):
         seed: int,
     ) -> None:
         super().__init__()
-        self._wide = outputs if wide else 0
+        self.wide = outputs if wide else 0
         #: Whether the layers see the peer's share of the logits next to the own features.
-        self._sees_shares = sees_shares and bool(tower_width)
-        inputs = cut_width + tower_width + (self._wide if self._sees_shares else 0)
+        self.sees_shares = sees_shares and bool(tower_width)
+        inputs = cut_width + tower_width + (self.wide if self.sees_shares else 0)
         # With late fusion and without own features, there is only a bias.
         widths = layers if inputs else ()
         self.layers = _dense_layers(inputs, widths)
-        self.output = _linear(widths[-1] if widths else inputs, outputs)
+        self.output = Linear(widths[-1] if widths else inputs, outputs)
         _initialise(self, seed)
 
     def forward(self, embeddings: Tensor, tower_output: Tensor | None = None) -> Tensor:
         """Return the logits of a batch: `(n,)` for one output, otherwise `(n, outputs)`."""
         parts = [embeddings] if tower_output is None else [embeddings, tower_output]
-        deep, wide = zip(*(_split_wide(part, self._wide) for part in parts), strict=True)
-        seen = (*deep, wide[0]) if self._sees_shares else deep
+        deep, wide = zip(*(_split_wide(part, self.wide) for part in parts), strict=True)
+        seen = (*deep, wide[0]) if self.sees_shares else deep
         inputs = torch.cat(seen, dim=1) if len(seen) > 1 else seen[0]
-        return _logits(self.output, _relu_all(self.layers, inputs), wide if self._wide else ())
+        return _logits(self.output, _relu_all(self.layers, inputs), wide if self.wide else ())
 
 
 class PriorModel(nn.Module):
@@ -204,7 +203,7 @@ class PriorModel(nn.Module):
     def __init__(self, tower: FeatureTower, outputs: int, seed: int) -> None:
         super().__init__()
         self.tower = tower
-        self.output = _linear(tower.width, outputs)
+        self.output = Linear(tower.width, outputs)
         _initialise(self.output, seed)
 
     def forward(self, numeric: Tensor, categories: Tensor) -> Tensor:
@@ -249,16 +248,18 @@ class ActiveModel(nn.Module):
 # --- layers and initial weights ---
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    with catch_warnings():
-        # Without inputs a layer has only a bias, on which torch comments.
-        simplefilter("ignore", UserWarning)
-        # Through "meta", so that no weights are drawn from torch's global generator.
-        return nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+class Linear(nn.Linear):
+    """A layer whose weights `_initialise` draws, instead of torch's global generator.
+
+    Without inputs it has only a bias.
+    """
+
+    def reset_parameters(self) -> None:
+        """Leave the weights as they are."""
 
 
 def _dense_layers(inputs: int, widths: Sequence[int]) -> nn.ModuleList:
-    return nn.ModuleList(_linear(*pair) for pair in pairwise([inputs, *widths]))
+    return nn.ModuleList(Linear(*pair) for pair in pairwise([inputs, *widths]))
 
 
 def _relu_all(layers: nn.ModuleList, values: Tensor) -> Tensor:
@@ -324,3 +325,9 @@ def base_logits(rates: Sequence[float]) -> Tensor:
     """
     logs = torch.tensor(rates, dtype=torch.float64).log()
     return (logs[1:] - logs[:1] if len(rates) == 2 else logs).to(torch.float32)
+
+
+def above_zero(rates: tuple[float, ...], rows: int) -> list[float]:
+    """Return the rates such that none is 0: a class without rows counts as half a row."""
+    raised = [max(rate, 0.5 / rows) for rate in rates]
+    return [rate / sum(raised) for rate in raised]

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from florist.common.settings.section import StrictModel
 from florist.common.training.history import History
+from florist.common.training.run_inputs import InputRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,8 @@ class RunFacts(StrictModel):
     history: History
     #: Digests of the agreement, union and table; a run resumes only with the same ones.
     identity: dict[str, str]
+    #: What the run was started with; checkpoints of earlier releases do not say.
+    inputs: InputRecord | None = None
     #: The number of records of the journal that were on disk; fewer later mean that some were lost.
     journal_records: int = 0
 

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -124,10 +124,21 @@ def test_the_union_is_correct(make_pair: Callable[..., Pair], branches: int) -> 
         assert not list(pair.workspace.run_directory(role).work("align").parent.rglob("branch-*"))
 
 
-def test_with_dummies_and_a_test_table(make_pair: Callable[..., Pair], tmp_path: Path) -> None:
-    pair = make_pair(ClickSample(people=600, evaluation_fraction=0.2), 2, alignment__dummies=130)
+@pytest.mark.parametrize(("dummies", "tables"), [(130, ["train"]), (0, ["train", "test"])])
+def test_with_dummies_or_a_test_table(
+    make_pair: Callable[..., Pair],
+    tmp_path: Path,
+    dummies: int,
+    tables: list[Literal["train", "test"]],
+) -> None:
+    pair = make_pair(
+        ClickSample(people=600, evaluation_fraction=0.2),
+        2,
+        alignment__dummies=dummies,
+        agreement__training__test_table="test" in tables,
+    )
     assert pair.align() == {"active": None, "passive": None}
-    for table in ("train", "test"):
+    for table in tables:
         ids, ranks, sizes = {}, {}, {}
         for role in ROLES:
             runs = pair.workspace.run_directory(role)
@@ -139,14 +150,14 @@ def test_with_dummies_and_a_test_table(make_pair: Callable[..., Pair], tmp_path:
             ids[role] = [identifier for batch in found.batches(99) for identifier in batch]
             ranks[role] = dict(zip(ids[role], alignment.rank_of_row.tolist(), strict=True))
             sizes[role] = alignment.summary
-            assert 130 <= alignment.summary.sizes.own - len(ids[role]) - 40 <= 130 + 80
+            assert dummies <= alignment.summary.sizes.own - len(ids[role]) - 40 <= dummies + 80
         both = set(ids["active"]) & set(ids["passive"])
         everyone = {**ranks["active"], **ranks["passive"]}
         assert both
         assert all(ranks["active"][each] == ranks["passive"][each] for each in both)
         assert len(set(everyone.values())) == len(everyone)
         assert abs(sizes["active"].sizes.shared_estimate - len(both)) <= 40
-        assert sizes["active"].union_size >= len(everyone) + 260
+        assert sizes["active"].union_size >= len(everyone) + 2 * dummies
         assert np.max(list(everyone.values())) < sizes["active"].union_size
 
 

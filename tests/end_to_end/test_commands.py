@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from florist.cli.party import app as party_app
 from florist.cli.tool import app, reported
 from florist.common.core.errors import ConfigurationError
-from tests.support.parties import Workspace
+from tests.support.parties import QuickClicks, Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,9 @@ def florist(*arguments: str) -> str:
 def test_init_then_two_parties_then_show(tmp_path: Path) -> None:
     directory = tmp_path / "trial"
     printed = florist("init", str(directory), "--address", "localhost:17443")
-    assert "florist-party --role active" in printed
+    assert f"florist-party --config {tmp_path / 'trial' / 'active.yml'}" in printed.replace(
+        "\n", ""
+    )
     workspace = Workspace(directory)
     with workspace.start("active") as active, workspace.start("passive") as passive:
         assert (active.finish(90), passive.finish(90)) == (0, 0)
@@ -97,15 +99,15 @@ def test_init_lists_no_other_party_in_a_certificate(tmp_path: Path) -> None:
 
 
 def test_preflight_of_a_valid_party(tmp_path: Path) -> None:
-    workspace = Workspace.create(tmp_path / "pair")
+    workspace = Workspace.create(tmp_path / "pair", QuickClicks(people=600))
     printed = florist("preflight", "--config", str(workspace.config("passive")))
     assert re.search(r"network\.tls\.peer_key_sha256, is [0-9a-f]{64}", printed)
-    assert printed.count("✓") == 11
+    assert printed.count("✓") == 15
     assert "not up" in printed
 
 
 def test_preflight_with_the_peer_up_leaves_it_waiting(tmp_path: Path) -> None:
-    workspace = Workspace.create(tmp_path / "pair")
+    workspace = Workspace.create(tmp_path / "pair", QuickClicks(people=600))
     with workspace.start("active") as active:
         active.wait_for("listening")
         printed = florist("preflight", "--config", str(workspace.config("passive")))
@@ -113,6 +115,10 @@ def test_preflight_with_the_peer_up_leaves_it_waiting(tmp_path: Path) -> None:
         active.wait_for("has checked the connection")
         with workspace.start("passive") as passive:
             assert (active.finish(), passive.finish()) == (0, 0)
+    printed = florist("preflight", "--config", str(workspace.config("passive")))
+    assert "align is complete, and a run continues with train" in printed
+    assert "the rest of the run announces 2 sizes" in printed  # those of the evaluation
+    assert "--force" not in printed
 
 
 def test_preflight_names_differing_keys(tmp_path: Path) -> None:
@@ -156,6 +162,9 @@ def test_help_explains_the_first_run_and_exit_codes() -> None:
         assert word in result.output
 
 
-def test_a_role_is_required() -> None:
-    result = runner.invoke(party_app, ["--config", "x.yml"])
+def test_a_role_is_required(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair")
+    workspace.configure("active", {"role": None})
+    result = runner.invoke(party_app, ["--config", str(workspace.config("active"))])
     assert result.exit_code == 2
+    assert "role: missing; set role: active" in result.output

@@ -6,18 +6,23 @@ Unless a test is about processes, both parties run in threads over an in-memory 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from florist.active_party.role import ACTIVE
+from florist.api.runs import load_run
+from florist.cli.show import describe_run
 from florist.cli.tool import app
 from florist.common.bundle.loading import load_bundle
 from florist.common.core.errors import (
@@ -42,7 +47,9 @@ from florist.common.session.answer_journal import JournalLost
 from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages import evaluate as evaluate_stage
+from florist.common.stages.outdated import outdated_results
 from florist.common.stages.run_stages import run_stage
+from florist.common.stages.stage_table import incomplete_stages
 from florist.common.training.row_codec import RowCodec
 from florist.common.transport.channel import CONTROL
 from florist.common.transport.codec import encode
@@ -65,13 +72,17 @@ from tests.support.tables import read_ids
 from tests.support.tampering import TamperingLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from florist.common.bundle.bundle import Bundle
+    from florist.common.core.progress import Progress
     from florist.common.core.roles import RoleName
     from florist.common.data.raw_table import RawTable
+    from florist.common.evaluation.worth import Evaluated, Worth
     from florist.common.privacy.ledger_entries import Charge
+    from florist.common.settings.party_config import PartyConfig
+    from florist.common.stages.role import Role
     from florist.common.transport.channel import Link
     from florist.common.transport.messages import Message
     from tests.support.parties import Workspace
@@ -82,7 +93,7 @@ BOTH = {"active": ACTIVE, "passive": PASSIVE}
 
 
 @dataclass(frozen=True)
-class Evaluated(QuickModel):
+class EvaluatedModel(QuickModel):
     """Sample data with as many evaluation people as training people."""
 
     evaluation_fraction: float = 1.0
@@ -115,7 +126,7 @@ class MadeUp(QuickModel):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return train_pair(tmp_path_factory.mktemp("pair") / "trained", Evaluated())
+    return train_pair(tmp_path_factory.mktemp("pair") / "trained", EvaluatedModel())
 
 
 @pytest.fixture
@@ -246,11 +257,13 @@ def test_between_two_processes(workspace: Workspace) -> None:
     for role in ROLES:
         page = (workspace.run_directory(role).evaluation / "report.html").read_text()
         assert "Estimates" in page
+        assert "Was it worth it?" in page
         assert ("Calibration" in page) == (role == "active")
     shown = CliRunner().invoke(app, ["show", str(workspace.run_directory("active").path)])
     assert shown.exit_code == 0
     assert "without knowing who is shared" in " ".join(shown.output.split())
     assert f"{ours['estimates']['auc']['value']:.4f}" in shown.output
+    assert_worth_without_own_features(workspace, shown.output)
 
     before = ranks(workspace)
     for role in ROLES:
@@ -259,6 +272,29 @@ def test_between_two_processes(workspace: Workspace) -> None:
     assert result(workspace, "active")["estimates"] == ours["estimates"]
     assert ranks(workspace) == before
     assert SetChunk not in done.kinds
+
+
+def assert_worth_without_own_features(workspace: Workspace, shown: str) -> None:
+    """The baseline is the base rate, and the passive party knows which columns matter."""
+    ours, theirs = (result(workspace, role)["worth"] for role in ROLES)
+    estimate = result(workspace, "active")["estimates"]["auc"]
+    comparison = ours["comparison"]
+    assert comparison["baseline"]["auc"]["value"] == 0.5
+    assert comparison["columns"] == 0
+    assert comparison["rows"] == len(read_ids(workspace.table("active"), "person", "strip"))
+    assert comparison["gain"]["auc"]["value"] == pytest.approx(estimate["value"] - 0.5)
+    assert ours["importance"] is None
+    assert ours["missing"] == ["There are no own columns whose importance could be measured."]
+    assert "own data alone" in shown
+    assert theirs["comparison"] is None
+    assert theirs["importance"]["unit"] == "share"
+    names = {each["column"] for each in theirs["importance"]["columns"]}
+    assert names == {*click_data.NUMERIC, *click_data.CATEGORICAL}
+    run = load_run(workspace.run_directory("passive").path)
+    assert run.worth is not None
+    assert not run.worth.gain
+    assert len(run.worth.importance) == len(names)
+    assert run.worth.importance[0].value >= run.worth.importance[1].value
 
 
 def ranks(workspace: Workspace) -> dict[RoleName, bytes]:
@@ -357,6 +393,120 @@ def test_own_features(tmp_path: Path) -> None:
     assert estimates == result(workspace, "passive")["estimates"]
     assert 0 < estimates["auc"]["standard_error"] < 0.5
 
+    first = result(workspace, "active")["worth"]
+    comparison = first["comparison"]
+    assert comparison["joint"]["auc"] == estimates["auc"]
+    assert comparison["baseline"]["auc"]["value"] != 0.5
+    assert comparison["gain"]["auc"]["value"] == pytest.approx(
+        estimates["auc"]["value"] - comparison["baseline"]["auc"]["value"]
+    )
+    assert comparison["people"] == result(workspace, "active")["scored"]
+    assert {each["column"] for each in first["importance"]["columns"]} == set(OWN)
+    assert first["importance"]["peer"]["standard_error"] > 0
+    run = load_run(workspace.run_directory("active").path)
+    assert run.worth is not None
+    assert [each.metric for each in run.worth.gain] == ["auc", "log_loss"]
+    assert run.worth.peer_importance is not None
+    out = Console(record=True, width=120)
+    describe_run(run, out)
+    text = out.export_text()
+    assert f"{comparison['gain']['auc']['value']:+.4f}" in text
+    assert "drop in AUC" in text
+
+    # Nothing of it depends on chance or on the peer, and it can be off.
+    run_well(workspace, force=True)
+    assert result(workspace, "active")["worth"] == first
+    configure(workspace, {"training.worth": False})
+    run_well(workspace, force=True)
+    assert result(workspace, "active")["worth"] is None
+    assert load_run(workspace.run_directory("active").path).worth is None
+
+
+def test_a_training_table_that_changed_leaves_out_the_baseline(workspace: Workspace) -> None:
+    """The evaluation itself does not need it."""
+    rewrite(workspace.table("active"), lambda rows: rows[:-1])
+    run_well(workspace)
+    ours = result(workspace, "active")
+    assert ours["estimates"] is not None
+    assert ours["worth"]["comparison"] is None
+    assert "data.train: has other IDs" in ours["worth"]["missing"][0]
+    workspace.table("active").unlink()
+    run_well(workspace, force=True)
+    assert "no baseline" in result(workspace, "active")["worth"]["missing"][0]
+
+
+@dataclass(frozen=True)
+class OnlyTestTable(SharedColumns):
+    """Both parties list the test people, and there is no evaluation."""
+
+    def settings(self, role: RoleName) -> dict[str, Any]:
+        return SharedColumns.settings(self, role) | {"agreement.evaluation.table": False}
+
+
+def test_without_an_evaluation_the_training_report_has_the_comparison(tmp_path: Path) -> None:
+    workspace = train_pair(tmp_path / "tested", OnlyTestTable())
+    for role in ROLES:
+        runs = workspace.run_directory(role)
+        assert "Was it worth it?" in (runs.training / "report.html").read_text()
+        found = load_run(runs.path)
+        assert found.evaluation is None
+        assert found.worth is not None
+        assert stat.S_IMODE((runs.training / "worth.json").stat().st_mode) == 0o600
+        if role == "passive":
+            assert found.worth.importance
+            assert not found.worth.gain
+            continue
+        (joint, _), (alone, _), (gain, _) = (
+            found.worth.joint,
+            found.worth.baseline,
+            found.worth.gain,
+        )
+        assert joint.value == pytest.approx(found.metrics["auc"])
+        assert gain.value == pytest.approx(joint.value - alone.value)
+        assert gain.low < gain.value < gain.high
+        assert found.worth.baseline_columns == len(OWN)
+        assert found.worth.baseline_rows == found.sizes.rows
+
+
+class AfterSession(RoleOverLink):
+    """Records whether the session was over when the worth of the model was computed."""
+
+    def __init__(self, inner: Role, link: Link) -> None:
+        super().__init__(inner, link)
+        self.is_connected = False
+        self.was_connected: list[bool] = []
+
+    @contextmanager
+    def connect(self, *given: object) -> Iterator[Link]:
+        with super().connect(*given) as link:
+            self.is_connected = True
+            yield link
+        self.is_connected = False
+
+    def evaluate(self, *given: Any) -> Evaluated:  # noqa: ANN401
+        evaluated = super().evaluate(*given)
+
+        def worth(config: PartyConfig, progress: Progress) -> Worth:
+            self.was_connected.append(self.is_connected)
+            return evaluated.worth(config, progress)
+
+        return replace(evaluated, worth=worth)
+
+
+def test_the_comparison_begins_after_the_session(workspace: Workspace) -> None:
+    """So the peer neither waits for it nor sees how long it takes."""
+    links = dict(zip(ROLES, linked_pair(), strict=True))
+    roles = {role: AfterSession(BOTH[role], links[role]) for role in ROLES}
+
+    def end(role: RoleName) -> None:
+        config = load_config(workspace.config(role))
+        run_stage("evaluate", roles[role], config, StageOptions(), NoProgress())
+
+    with ThreadPoolExecutor(2) as both:
+        for ended in [both.submit(end, role) for role in ROLES]:
+            ended.result(timeout=60)
+    assert all(role.was_connected == [False] for role in roles.values())
+
 
 def test_people_of_the_training_table_cause_a_warning(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
@@ -412,11 +562,31 @@ def test_an_interrupted_evaluation_reuses_its_union(workspace: Workspace) -> Non
     assert result(workspace, "active")["estimates"] == first["estimates"]
 
 
-def test_another_model_is_evaluated_on_the_same_people(workspace: Workspace) -> None:
+def assert_outdated(config: PartyConfig) -> None:
+    """The evaluation is not shown beside another model, and is repeated by a run of all stages."""
+    found = load_run(config.run_directory)
+    assert found.evaluation is None
+    assert found.evaluation_is_outdated
+    assert [report.parent.name for report in found.reports] == ["training"]
+    assert incomplete_stages(config) == ["evaluate"]
+
+
+def test_another_model_is_evaluated_on_the_same_people(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_well(workspace)
     first, kept = result(workspace, "active"), ranks(workspace)
+    shown = capsys.readouterr
     retrain(workspace)
-    done = run_well(workspace, force=True)
+    for role in ROLES:
+        config = load_config(workspace.config(role))
+        assert_outdated(config)
+        describe_run(load_run(config.run_directory), Console(width=200))
+        assert "belongs to an earlier model" in (text := shown().out)
+        assert "estimated without knowing" not in text
+    done = run_well(workspace)  # without --force
+    assert not load_run(workspace.run_directory("active").path).evaluation_is_outdated
+    assert len(load_run(workspace.run_directory("active").path).reports) == 2
     assert SetChunk not in done.kinds
     assert ranks(workspace) == kept
     again = result(workspace, "active")
@@ -486,11 +656,40 @@ def test_changed_features_are_not_sent_for_the_same_people(workspace: Workspace)
         return [rows[0], *([*row[:place], "77", *row[place + 1 :]] for row in rows[1:])]
 
     rewrite(table(workspace, "passive"), change)
+    refused = alone(workspace, "passive", force=True)
+    assert "data.evaluation: column 'I1' has changed since 20" in str(refused)
+    assert "77" not in str(refused)
+    shutil.rmtree(workspace.run_directory("passive").evaluation)  # with the record of the table
     done = run(workspace, force=True)
     assert isinstance(done.ends["passive"], EvaluationNotReproducible)
     assert "row 0: this party sent other embeddings" in str(done.ends["passive"])
     assert "row 0: it sent other embeddings" in str(done.ends["active"])
     assert EvaluationEmbeddingBlock not in done.kinds
+
+
+def test_outdated_results_are_named_with_what_repeats_them(workspace: Workspace) -> None:
+    run_well(workspace)
+    config = load_config(workspace.config("passive"))
+    assert outdated_results(config) == []
+
+    def change(rows: list[list[str]]) -> list[list[str]]:
+        place = rows[0].index('"I2"')
+        return [rows[0], *([*row[:place], "77", *row[place + 1 :]] for row in rows[1:])]
+
+    os.utime(config.data.train.path)  # a touched table is read again, and is the same
+    assert outdated_results(config) == []
+    rewrite(config.data.train.path, change)
+    workspace.configure("passive", {"optimiser.learning_rate": 0.5})
+    (model,) = outdated_results(load_config(workspace.config("passive")))
+    assert "optimiser.learning_rate was 0.002, now 0.5" in model
+    assert "data.train: column 'I2' has changed since 20" in model
+    assert "--stage train --force on both sides" in model
+    rewrite(table(workspace, "passive"), change)
+    _, evaluation = outdated_results(load_config(workspace.config("passive")))
+    assert "the evaluation is outdated: data.evaluation: column 'I2' has changed" in evaluation
+    rewrite(config.data.train.path, lambda rows: rows[:-1])
+    model, _ = outdated_results(load_config(workspace.config("passive")))
+    assert "data.train: its IDs are not the ones that were aligned" in model
 
 
 def test_other_stand_ins_for_the_same_people_are_refused(workspace: Workspace) -> None:

@@ -19,7 +19,7 @@ from florist.common.session.stage_state import StageOptions
 from florist.common.settings.loader import load_config
 from florist.common.stages.run_stages import run_stage
 from florist.passive_party.role import PASSIVE
-from tests.support.parties import ROLES, Workspace
+from tests.support.parties import ROLES, QuickClicks, Workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from florist.common.privacy.count_noise import CountNoise
 
 
-#: What may differ between two runs on sets of the same sizes: times and addresses.
+#: What may differ between two runs on sets of the same sizes: times, addresses, random names.
 CHANGES = [
     (r"\d{4}-\d\d-\d\d[T ][\d:.,+]+", "TIME"),
     (r"\d+(\.\d+)? s\b", "SECONDS"),
     (r'"seconds": [\d.]+', '"seconds": 0'),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
+    (r'"process": "[0-9a-f]+"', '"process": ""'),
 ]
 
 
@@ -81,16 +82,34 @@ def test_logs_do_not_depend_on_who_is_shared(tmp_path: Path) -> None:
     assert any("step-done" in line for line in first["active"])
 
 
-def test_json_logs_are_valid_json(tmp_path: Path) -> None:
-    workspace = Workspace.create(tmp_path / "pair")
+def test_json_logs_contain_nothing_else_and_say_where_they_come_from(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "pair", QuickClicks())
+    options = ("--log-format", "json", "--log-file")
     with (
-        workspace.start("active", "--log-format", "json") as active,
-        workspace.start("passive", "--log-format", "json") as passive,
+        workspace.start_warm("active", *options, str(tmp_path / "bank.log"), stage="all") as active,
+        workspace.start_warm(
+            "passive", *options, str(tmp_path / "telco.log"), stage="all"
+        ) as passive,
     ):
-        assert (active.finish(), passive.finish()) == (0, 0)
-    events = [json.loads(line) for line in active.lines if line.startswith("{")]
-    assert {"step-start", "step-done"} <= {event.get("event") for event in events}
-    assert all({"time", "level", "message"} <= event.keys() for event in events)
+        assert (active.finish(120), passive.finish(120)) == (0, 0)
+    runs = []
+    for role, party in (("active", active), ("passive", passive)):
+        name, peer = ("bank", "telco") if role == "active" else ("telco", "bank")
+        events = [json.loads(line) for line in party.lines]
+        assert {"step-start", "step-done"} <= {event.get("event") for event in events}
+        assert all({"time", "level", "message", "process"} <= event.keys() for event in events)
+        assert {(e["party"], e["peer"], e["role"]) for e in events} == {(name, peer, role)}
+        assert len({event["process"] for event in events}) == 1
+        results = {e["stage"]: e["figures"] for e in events if e.get("event") == "stage-done"}
+        assert list(results) == ["align", "train", "evaluate"]
+        assert results["train"]["loss"] > 0
+        assert {event["stage"] for event in events if "stage" in event} == results.keys()
+        first = next(number for number, event in enumerate(events) if "run" in event)
+        assert all("run" in event for event in events[first:])
+        assert "stage-done" in (tmp_path / f"{name}.log").read_text()
+        runs.append({event["run"] for event in events[first:]})
+    assert runs[0] == runs[1], "both parties name the same run"
+    assert len(runs[0]) == 1
 
 
 @pytest.fixture
@@ -159,10 +178,12 @@ def test_the_result_contains_no_id_and_no_element(tmp_path: Path) -> None:
         files = [p for p in workspace.run_directory(role).path.rglob("*") if p.is_file()]
         assert {str(p.relative_to(workspace.run_directory(role).path)) for p in files} == {
             ".lock",
+            "alignment/manifest.json",
             "alignment/train/alignment.json",
             "alignment/train/ranks.parquet",
             "alignment/train/commitment.json",
             "alignment/train/commitment.key",
             "evidence/align.json",
+            "evidence/manifest.json",
         }
         assert not any(b"person-" in p.read_bytes() for p in files)

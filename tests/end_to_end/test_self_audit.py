@@ -126,7 +126,7 @@ def copy(aligned: Workspace, directory: Path, *changes: dict[str, Any]) -> Works
 
 
 def record(workspace: Workspace, role: RoleName) -> AuditRecord:
-    return AuditRecord.load(AuditFolder(workspace.run_directory(role).audit).record)
+    return AuditRecord.load(AuditFolder(workspace.run_directory(role).audit))
 
 
 def weights(workspace: Workspace, role: RoleName) -> dict[str, torch.Tensor]:
@@ -352,7 +352,7 @@ runner = CliRunner()
 
 
 def florist(*arguments: str) -> str:
-    result = runner.invoke(app, list(arguments), catch_exceptions=False, env={"COLUMNS": "120"})
+    result = runner.invoke(app, list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -376,6 +376,7 @@ def test_audit_shows_a_finished_run(clean: Workspace, role: RoleName, tmp_path: 
     assert len(facts["audits"]) == 10
     assert facts["worst_window"]["over"] != "epochs"
     assert "all later batches" in printed
+    assert "…" not in printed
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -406,6 +407,7 @@ def test_audit_without_a_record_explains_what_to_do(
 def test_audit_again_without_a_view_names_the_setting(clean: Workspace, tmp_path: Path) -> None:
     workspace = copy(clean, tmp_path / "copy")
     runs = workspace.run_directory("active")
-    AuditFolder(runs.audit).view.unlink()
+    folder = AuditFolder(runs.audit)
+    folder.files.delete([folder.view.name])
     with pytest.raises(FloristError, match=r"audit\.keep_view"):
         runner.invoke(app, ["audit", str(runs.path), "--again"], catch_exceptions=False)

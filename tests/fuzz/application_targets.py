@@ -258,6 +258,7 @@ def _run_facts(folder: Path) -> Target:
         except (ValueError, RecursionError):
             raise ConfigurationError("not JSON, which another target covers") from None
         manifest["facts_sha256"] = sha256(text.encode()).hexdigest()
+        manifest.pop("sha256", None)
         path.write_text(json.dumps(manifest))
         try:
             return checkpoints.load(5)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from florist.common.audit.audit_folder import AuditFolder
 from florist.common.audit.findings import AuditRecord
 from florist.common.cluster.branch_addresses import NAME_BYTES, agree_on_rendezvous
 from florist.common.core.errors import FloristError
@@ -82,6 +83,7 @@ from florist.common.settings.data import PreprocessingSettings
 from florist.common.settings.loader import load_config
 from florist.common.storage.files import FolderStorage
 from florist.common.storage.id_column import IdColumn
+from florist.common.storage.manifest import MANIFEST
 from florist.common.training.checkpoint import Checkpoint, CheckpointStore
 from florist.common.training.row_codec import RowCodec
 from florist.common.training.run_handshake import open_run
@@ -420,6 +422,7 @@ def _alignment_files(folder: Path) -> Iterable[Target]:
     )
     with runs.finishing("align") as result:
         write_alignments(result, {"train": Alignment(summary, np.array([0, 2, 4]))})
+    (runs.alignment / MANIFEST).unlink()  # so that the readers see the damage
     runs.training.mkdir()
     history = runs.training / "history.json"
     history.write_text('{"losses": [0.5], "epochs": [], "rows": 3}')
@@ -468,9 +471,10 @@ def _small_files(folder: Path) -> Iterable[Target]:
         return journal.token and (journal.drop_damaged(), journal.finished, journal.ids)
 
     yield damaging("journal", folder / "union" / "journal.json", going_on)
-    record = folder / "audit.jsonl"
-    AuditRecord("active", AuditSettings(), 3).save(record)
-    yield damaging("audit", record, lambda: AuditRecord.load(record))
+    audit = AuditFolder(folder)
+    AuditRecord("active", AuditSettings(), 3).save(audit)
+    (folder / MANIFEST).unlink()  # so that the readers see the damage
+    yield damaging("audit", audit.record, lambda: AuditRecord.load(audit))
     learned = folder / "preprocessing"
     known = NumberRange(column="age", minimum=0.0, maximum=9.0)
     words = Vocabulary("city", pa.array(["Bern", "Graz"]))

@@ -22,7 +22,7 @@ from florist.common.settings.loader import load_config
 from florist.experiments.sample_data import ANY_OVERLAP, ClickSample, IdSample
 from tests.support.ideal_union import is_ideal
 from tests.support.tables import read_ids
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     import signal
@@ -103,11 +103,12 @@ class Workspace:
 
     @classmethod
     def create(cls, directory: Path, sample: Sample = SMALL) -> Self:
-        """Parties that end at the first loss of their peer; see `patient`."""
+        """Parties that end at the first loss of their peer, and at once if they cannot start."""
         write_first_files(directory, NAMES, f"127.0.0.1:{free_port()}", sample)
         workspace = cls(directory)
         for role in ROLES:
             workspace.change(role, "outage: 1800.0", "outage: 0.0")
+            workspace.change(role, "notice: 5.0", "notice: 0.0")
         return workspace
 
     def patient(self, seconds: float = 60.0) -> Self:
@@ -172,7 +173,7 @@ class Workspace:
         return not runs.path.exists() or {entry.name for entry in runs.path.iterdir()} <= known
 
     def start(self, role: RoleName, *options: str, stage: str = "align") -> Party:
-        command = [sys.executable, "-m", "florist.cli.party"]
+        command = [sys.executable, "-m", "florist.cli.entry"]
         return Party(
             role,
             subprocess.Popen(
@@ -289,8 +290,8 @@ class Party:
         wait_until(is_there, timeout, lambda: f"no {pattern!r} in:\n{self.output}")
 
     def finish(self, timeout: float = 60) -> int:
-        """Wait for its end; its exit code."""
-        code = self.process.wait(timeout)
+        """Wait for its end, for so many seconds on an idle machine; its exit code."""
+        code = self.process.wait(PATIENCE * timeout)
         self._reader.join(5)
         return code
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from florist.common.oblivious_transfer import encrypt_rows
+from florist.common.settings.agreement import TrainingAgreement
 from florist.common.synthetic.donor_pool import Offers
 from florist.common.synthetic.embedding_noise import EmbeddingNoise
 from florist.common.synthetic.secret_draws import SecretDraws
@@ -69,7 +70,11 @@ def step_offers(noise: float = 0.0) -> tuple[StepOffers, Rows, Squares]:
         features,
         KEYS,
     )
-    return StepOffers(prepared, Offers(rows, rows), LACKED, made, CLASSES), rows, model
+    return (
+        StepOffers(prepared, Offers(rows, rows), LACKED, made, TrainingAgreement(classes=CLASSES)),
+        rows,
+        model,
+    )
 
 
 # --- room ---

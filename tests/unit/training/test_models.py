@@ -337,3 +337,10 @@ def test_description() -> None:
     assert describe(bottom(sparse=True)) == (
         "BottomModel: 636 parameters, 49 embeddings of width 4 with sparse updates"
     )
+
+
+def test_tables_of_the_same_size_are_described_once() -> None:
+    model = nn.Sequential(nn.Embedding(726, 8), nn.Embedding(726, 8), nn.Embedding(5, 2))
+    text = describe(model)
+    assert "2 tables of 726 embeddings of width 8 with dense updates each, 5 embeddings" in text
+    assert text.count("726") == 1
