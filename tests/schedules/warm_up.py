@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Packages that schedules do not use; some need extras.
 _NOT_USED = ("florist.common.cluster.ray", "florist.experiments", "florist.cli")
 
+#: Packages that are imported when they are first used; their locks must not be simulated ones.
+_LATE = ("sklearn.metrics",)
+
 
 def warm_up(folder: Path) -> Scenarios:
     """Prepare all scenarios in a folder. The calling process runs nothing but schedules."""
@@ -30,6 +33,8 @@ def warm_up(folder: Path) -> Scenarios:
             if not module.name.startswith(_NOT_USED):
                 with suppress(ModuleNotFoundError):  # of an extra that is not installed
                     importlib.import_module(module.name)
+    for name in _LATE:
+        importlib.import_module(name)
     _simplify()
     patch_florist()
     scenarios = _undisturbed(folder)
