@@ -17,12 +17,12 @@ import shutil
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
     from random import Random
 
     from florist.common.core.roles import RoleName
@@ -90,11 +90,16 @@ class Disk:
     _by_inode: dict[int, File] = field(default_factory=dict)
     _image: Image | None = None
 
+    def __post_init__(self) -> None:
+        """Keep the folder as text, which is compared for each operation."""
+        self._folder = str(self.root)
+        self._prefix = f"{self.root}/"
+
     def settle(self) -> None:
         """Take all that is in the folder as being on disk."""
         self._by_inode.clear()
         self._names = {}
-        for path, inode in self._scan():
+        for path, inode in _scan(self._prefix, ""):
             if inode is None:
                 self._names[path] = None
             else:
@@ -104,22 +109,18 @@ class Disk:
 
     # -- what the parties do -----------------------------------------------------------------------
 
-    def relative(self, path: object) -> str | None:
+    def relative(self, path: str) -> str | None:
         """Return the path within the disk; None if it is elsewhere."""
-        text = os.fspath(path)  # type: ignore[call-overload]
-        if isinstance(text, bytes):
-            text = text.decode()
-        prefix = f"{self.root}/"
-        if text.startswith(prefix):
-            return str(text[len(prefix) :])
-        return "" if text == str(self.root) else None
+        if path.startswith(self._prefix):
+            return path[len(self._prefix) :]
+        return "" if path == self._folder else None
 
     def created(self, path: str) -> None:
         """Note that a file or folder may have been created."""
         if path in self._names:
             return
         try:
-            facts = os.lstat(self.root / path)
+            facts = os.lstat(self._prefix + path)
         except FileNotFoundError:
             return
         self._names[path] = None if stat.S_ISDIR(facts.st_mode) else self._file(facts.st_ino)
@@ -137,7 +138,9 @@ class Disk:
 
     def renaming(self, old: str, new: str) -> None:
         """Note that a file or folder is about to be renamed."""
-        self.refresh()
+        self.created(old)
+        if self._names.get(old) is None:
+            self._notice(_scan(self._prefix, f"{old}/"))
         if self._names.get(new) is not None:
             replaced = self._names[new]
             assert replaced is not None
@@ -157,17 +160,23 @@ class Disk:
     def synced(self, descriptor: int) -> None:
         """Note that a file, or a folder and with it all earlier changes of names, is on disk."""
         facts = os.fstat(descriptor)
+        path = self.relative(_path_of(descriptor))
+        assert path is not None
         if stat.S_ISDIR(facts.st_mode):
-            self.refresh()
+            self._notice(_entries(descriptor, path and f"{path}/"))
             self._durable_names, self._changes = dict(self._names), []
         else:
-            with _real_open(f"/proc/self/fd/{descriptor}", "rb") as file:
+            self.created(path)
+            with _real_open(f"/proc/self/fd/{descriptor}", "rb", 0) as file:
                 self._file(facts.st_ino).durable = file.read()
 
-    def refresh(self) -> None:
-        """Notice the files that native code has created."""
+    def _notice(self, found: Iterable[tuple[str, int | None]]) -> None:
+        """Notice the files that native code has created.
+
+        It is called before the folder that contains them is synced or renamed, and at a crash.
+        """
         changed = False
-        for path, inode in self._scan():
+        for path, inode in found:
             if path not in self._names:
                 self._names[path] = None if inode is None else self._file(inode)
                 changed = True
@@ -180,9 +189,6 @@ class Disk:
     def _file(self, inode: int) -> File:
         return self._by_inode.setdefault(inode, File())
 
-    def _scan(self) -> Iterator[tuple[str, int | None]]:
-        yield from _scan(str(self.root), "")
-
     # -- crashes -----------------------------------------------------------------------------------
 
     def crash(self, random: Random | None) -> None:
@@ -190,7 +196,7 @@ class Disk:
 
         The threads of the killed process may still write while they end: `restore` undoes that.
         """
-        self.refresh()
+        self._notice(_scan(self._prefix, ""))
         if random is None:
             contents = {
                 path: None if file is None else (file, (self.root / path).read_bytes())
@@ -278,14 +284,22 @@ def survived(durable: bytes | None, newest: bytes, random: Random) -> bytes:
 
 
 def _scan(root: str, prefix: str) -> Iterator[tuple[str, int | None]]:
-    with os.scandir(f"{root}/{prefix}" if prefix else root) as entries:
+    """Yield the path and inode of all files below a folder; a folder has no inode here."""
+    for path, inode in list(_entries(root + prefix, prefix)):
+        yield path, inode
+        if inode is None:
+            yield from _scan(root, f"{path}/")
+
+
+def _entries(folder: str | int, prefix: str) -> Iterator[tuple[str, int | None]]:
+    with os.scandir(folder) as entries:
         for entry in entries:
-            path = f"{prefix}/{entry.name}" if prefix else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield path, None
-                yield from _scan(root, path)
-            else:
-                yield path, entry.inode()
+            is_folder = entry.is_dir(follow_symlinks=False)
+            yield prefix + entry.name, None if is_folder else entry.inode()
+
+
+def _path_of(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - often called
 
 
 # -- the patches -----------------------------------------------------------------------------------
@@ -324,9 +338,10 @@ class DiskPatches:
 
     def _of(self, path: object) -> tuple[Disk, str] | None:
         if isinstance(path, int):
-            path = Path(f"/proc/self/fd/{path}").readlink()
+            path = _path_of(path)
+        text = os.fsdecode(path)  # type: ignore[arg-type]
         for disk in self._disks.values():
-            if (relative := disk.relative(path)) is not None:
+            if (relative := disk.relative(text)) is not None:
                 return disk, relative
         return None
 
@@ -351,7 +366,7 @@ class DiskPatches:
         if found is not None:
             disk, source = found
             self._on_operation("rename", disk)
-            target = disk.relative(new)
+            target = disk.relative(os.fsdecode(new))
             assert target is not None
             os.lstat(old)
             disk.renaming(source, target)

@@ -21,6 +21,7 @@ from datetime import datetime, timedelta, tzinfo
 from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tests.schedules.scheduler import Killed, SimulatedLock, SimulatedRLock
 
@@ -238,12 +239,15 @@ def simulating(scheduler: Scheduler, seed: int) -> Iterator[World]:
     before = tempfile._name_sequence  # type: ignore[attr-defined]
     _set(tempfile, _name_sequence=names)
     _set(concurrent.futures.thread, _global_shutdown_lock=SimulatedRLock(scheduler))
+    # The queues lead back to the threads, so that the schedule would stay in memory.
+    _set(concurrent.futures.thread, _threads_queues=WeakKeyDictionary())
     gc.disable()
     try:
         yield _world
     finally:
         _world.scheduler = None
         _set(concurrent.futures.thread, _global_shutdown_lock=_real_lock())
+        _set(concurrent.futures.thread, _threads_queues=WeakKeyDictionary())
         _set(tempfile, _name_sequence=before)
         gc.enable()
 

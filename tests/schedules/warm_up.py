@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _NOT_USED = ("florist.common.cluster.ray", "florist.experiments", "florist.cli")
 
 #: Packages that are imported when they are first used; their locks must not be simulated ones.
-_LATE = ("sklearn.metrics",)
+_LATE = ("sklearn.metrics", "torch._dynamo")
 
 
 def warm_up(folder: Path) -> Scenarios:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from florist.api.verify import verify_run
 from florist.common.core.errors import (
@@ -45,6 +46,9 @@ MOST_STARTS = 20
 #: Virtual seconds that a run may take, and in addition for each fault.
 _LONGEST = 600.0
 _LONGEST_PER_FAULT = 600.0
+
+#: The schedules that have not been deleted.
+_in_memory: WeakSet[Schedule] = WeakSet()
 
 
 @dataclass
@@ -110,6 +114,7 @@ class Schedule:
         self._waiting = list(plan.faults)
         self._world: World | None = None
         self.log = _Log(self)
+        _in_memory.add(self)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -338,6 +343,8 @@ class Schedule:
     # -- what must hold ----------------------------------------------------------------------------
 
     def _check_leaks(self) -> None:
+        if list(_in_memory) != [self]:
+            raise Violation("an earlier schedule is still in memory, which slows down this one")
         for party in self.parties.values():
             left = self.scheduler.of(party.role)
             if left:
