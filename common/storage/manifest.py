@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
@@ -71,6 +71,10 @@ class FileFacts:
     size: int
     sha256: str
 
+    def to_json(self) -> dict[str, int | str]:
+        """Return what the manifest has of the file."""
+        return {"size": self.size, "sha256": self.sha256}
+
     @classmethod
     def of_content(cls, content: bytes) -> FileFacts:
         """Return the facts of a file with this content."""
@@ -96,7 +100,12 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the content of `manifest.json`, which contains a digest of itself."""
-        values = {"format": FORMAT, **asdict(self)}
+        values: dict[str, object] = {
+            "format": FORMAT,
+            "files": {name: facts.to_json() for name, facts in self.files.items()},
+            "next": {name: facts.to_json() for name, facts in self.next.items()},
+            "deleted": self.deleted,
+        }
         return (json.dumps(values | {"sha256": _digest(values)}, indent=1) + "\n").encode()
 
     @classmethod

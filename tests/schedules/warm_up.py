@@ -6,7 +6,6 @@ import functools
 import gc
 import importlib
 import pkgutil
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -47,21 +46,29 @@ def _simplify() -> None:
     """Leave out what is slow and has nothing to do with faults."""
     import torch  # noqa: PLC0415 - after `install`
 
-    from florist.common.groups import ristretto255  # noqa: PLC0415
     from florist.common.stages import evaluate, train  # noqa: PLC0415
 
     torch.set_num_threads(1)
     for stage in (train, evaluate):
         replace(stage, "render", lambda _: "")
-    # The secrets of training are the same in each schedule, and so are the products.
-    element = ristretto255.Element
-    for name in ("times", "encode", "decode", "from_uniform"):
-        replace(element, name, functools.cache(getattr(element, name)))
-    original = ristretto255.times_generator
-    remembered = functools.cache(original)
-    for module in list(sys.modules.values()):
-        if getattr(module, "times_generator", None) is original:
-            replace(module, "times_generator", remembered)
+    _remember_results()
+
+
+def _remember_results() -> None:
+    """Compute once what is a function of the same arguments in many schedules."""
+    from florist.common.oblivious_transfer import BaseReceiver, BaseSender  # noqa: PLC0415
+    from florist.common.session import session  # noqa: PLC0415
+    from florist.common.settings.agreement_differences import differences  # noqa: PLC0415
+    from florist.common.storage.manifest import Manifest  # noqa: PLC0415
+    from florist.common.training import transfers  # noqa: PLC0415
+
+    # The secrets of training are the same in each schedule. These objects do not change.
+    replace(BaseReceiver, "finish", functools.cache(BaseReceiver.finish))
+    replace(BaseSender, "answer", functools.cache(BaseSender.answer))
+    replace(transfers, "BaseReceiver", functools.cache(BaseReceiver))
+    replace(transfers, "BaseSender", functools.cache(BaseSender))
+    replace(session, "differences", functools.cache(differences))
+    replace(Manifest, "parse", staticmethod(functools.lru_cache(10_000)(Manifest.parse)))
 
 
 def _undisturbed(folder: Path) -> Scenarios:
