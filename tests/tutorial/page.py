@@ -139,14 +139,15 @@ _ATTACK = (
 #: The rest of a wrapped cell of an audit's table: which cells are wrapped depends on the run.
 _WRAPPED = "WRAPPED"
 _REST_OF_CELL = re.compile(
-    r"(N|\(N\u2013N\)|of|the|pass|own|features|before|step|batches|WINDOW| )*"
+    r"(N|\(N\u2013N\)|of|the|pass|own|features|before|step|batches|WINDOW|STRATUM| )*"
 )
 #: The headings of an audit's table, which are wrapped like its cells.
 _HEADINGS = re.compile(r"attack .*worst.*|(TPR|at|N%?|FPR|worst|stratum|window|limits| )+")
 _WINDOW = (
     r"\b(first batch|batches \d+\u2013\d+|all later batches|all epochs"
-    r"|last batches before step \d+)(?=\s)"
+    r"|last batches before step \d+)(?=\s|$)"
 )
+_STRATUM = r"\b(part \d+ of \d+ of the pass|label \d+|cluster \d+ of own features)(?=\s|$)"
 
 
 def comparable(line: str) -> str:
@@ -161,6 +162,7 @@ def comparable(line: str) -> str:
     # Which attack does best, and where, depends on the run.
     line = re.sub(_ATTACK, "NAME", line)
     line = re.sub(_WINDOW, "WINDOW", line)
+    line = re.sub(_STRATUM, "STRATUM", line)
     line = re.sub(r"[-+]?\d[\d.,:T-]*(\s?(ms|MB|GB|KB|kB|s|%)\b)?", "N", line)
     # A rate with its interval, or none where the sample was too small for one.
     line = re.sub(r"N%? \(N\u2013N\)|(?<=\s)\u2013(?=\s)", "N", line)
