@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -155,7 +155,7 @@ def save_evidence(folder: Path, stage: StageName, evidence: StageEvidence) -> Pa
         ConfigurationError: it cannot be written.
     """
     name = f"{stage}.json"
-    _files(folder).write(name, _readable(asdict(evidence)))
+    _files(folder).write(name, _readable(_STAGE.dump_python(evidence)))
     return folder / name
 
 
@@ -169,7 +169,7 @@ def save_run_evidence(path: Path, stages: list[StageEvidence]) -> None:
     Raises:
         ConfigurationError: it cannot be written.
     """
-    write_private(path, _readable(asdict(RunEvidence(RUN_FORMAT, stages))))
+    write_private(path, _readable(_RUN.dump_python(RunEvidence(RUN_FORMAT, stages))))
 
 
 def load_stage_evidence(path: Path) -> StageEvidence:

@@ -427,8 +427,9 @@ class DiskPatches:
         return written
 
     def open_file(self, path: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-        found = self._of(path) if isinstance(path, str | os.PathLike) and mode != "r" else None
-        if found is None or not set(mode) & set("wax+"):
+        writes = not mode.startswith("r") or "+" in mode
+        found = self._of(path) if writes and isinstance(path, str | os.PathLike) else None
+        if found is None:
             return _real_open(path, mode, *arguments, **options)
         disk, name = found
         self._on_operation("open", disk)
