@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard protos/*.proto)
 # Tests run in parallel: many of them wait for peers that die or never connect.
 WORKERS ?= 3
+# Hundreds of processes are started, each of which would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo wheel docs reference test test-slow test-faults test-damage test-schedules test-browser test-deploy lint format protos check-protos fuzz fuzz-native audit sbom bench soak clean
 

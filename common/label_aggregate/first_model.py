@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit, logsumexp, softmax
 
@@ -177,6 +176,8 @@ class _Problem:
             loss, sums = self.population(weights)
             loss += float((strength / 2 * weights - targets).ravel() @ flat)
             return loss, (sums - targets + strength * weights).ravel()
+
+        from scipy.optimize import minimize  # noqa: PLC0415 - takes half a second
 
         found = minimize(
             loss_and_gradient,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.ticker import MaxNLocator
-
 from florist.common.audit.findings import excesses, verdict, worst_stratum_of, worst_window
 from florist.common.reports.html import card, figures_table, markup, tag
-from florist.common.reports.plots import COLOUR, svg_plot
+from florist.common.reports.plots import COLOUR, svg_plot, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,7 +148,7 @@ def draw_audits(figure: Figure, record: AuditRecord) -> None:
     axes.set_xlabel("training step")
     axes.set_ylabel("folded AUC")
     axes.set_ylim(0.49, max(0.71, axes.get_ylim()[1]))
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    whole_numbers(axes, "x", 6)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     if attacks:
         figure.legend(loc="outside lower center", ncols=2)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from io import StringIO
-from typing import TYPE_CHECKING, Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Literal
 
 from florist.common.reports.html import PALETTE, Html, opening_tag, tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     Draw = Callable[[Figure], None]
 
@@ -70,8 +70,18 @@ def save_png(path: Path, draw: Draw, *, width: float, height: float) -> None:
         figure.savefig(path, dpi=144, facecolor=COLOUR["paper"], metadata={"Software": None})
 
 
+def whole_numbers(axes: Axes, which: Literal["x", "y"], most: int | None = None) -> None:
+    """Label an axis with whole numbers only, at most about `most` of them."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - takes most of a second
+
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(most or "auto", integer=True))
+
+
 @contextmanager
 def _house_style() -> Iterator[None]:
+    import matplotlib as mpl  # noqa: PLC0415 - takes most of a second
+
     with mpl.rc_context():
         mpl.rcdefaults()  # ignore the user's own style
         mpl.rcParams.update(_STYLE)
@@ -79,6 +89,8 @@ def _house_style() -> Iterator[None]:
 
 
 def _drawn(draw: Draw, width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure  # noqa: PLC0415 - takes most of a second
+
     figure = Figure(figsize=(width, height), layout="constrained")
     draw(figure)
     return figure

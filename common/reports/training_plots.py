@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import MaxNLocator
 
-from florist.common.reports.plots import COLOUR, svg_plot
+from florist.common.reports.plots import COLOUR, svg_plot, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +36,7 @@ def draw_steps(
         axes.legend(loc="upper right")
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    whole_numbers(axes, "x", 6)
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
@@ -48,7 +47,7 @@ def draw_epochs(figure: Figure, values: dict[int, float], name: str) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel(name)
     axes.margins(y=0.15)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    whole_numbers(axes, "x")
 
 
 def draw_calibration(
@@ -70,7 +69,7 @@ def draw_counts(
     axes = figure.subplots()
     axes.vlines(predicted, 0, counts, color=COLOUR["accent"], linewidth=2.5)
     axes.set_ylim(0, 1.15 * counts.max())
-    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    whole_numbers(axes, "y", 5)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlim(left=0)
     axes.set_xlabel("predicted probability")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matplotlib.ticker import MaxNLocator
-
-from florist.common.reports.plots import COLOUR, save_png, svg_plot
+from florist.common.reports.plots import COLOUR, save_png, svg_plot, whole_numbers
 from florist.experiments.paper.numbers import AUC_CHANGES, SAMPLES, DatasetName
 from florist.experiments.paper.recipes import (
     FLORIST,
@@ -257,7 +255,7 @@ def _draw(figure: Figure, plot: Plot) -> None:
     axes.set_xlabel(plot.x)
     axes.set_ylabel(plot.y)
     if plot.x in {"epoch", "labels averaged"}:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes, "x")
     figure.legend(loc="outside lower center", ncols=3, fontsize=7.5, handlelength=2.4)
 
 
