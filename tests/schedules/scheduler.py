@@ -139,6 +139,10 @@ class Scheduler:
         """Stop the threads of a process for a while."""
         self._frozen[party] = self.now + seconds
 
+    def frozen_for(self) -> float:
+        """Return the seconds until no process is stopped any more."""
+        return max((until - self.now for until in self._frozen.values()), default=0.0)
+
     def of(self, party: str) -> list[Task]:
         """Return the threads of a process that are not over."""
         return [task for task in self.tasks if task.party == party and not task.is_over]

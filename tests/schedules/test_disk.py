@@ -10,7 +10,7 @@ import pytest
 
 from florist.common.core.errors import ConfigurationError
 from florist.common.storage.files import FolderStorage
-from tests.schedules.disk import SECTOR, Disk, DiskPatches, survived
+from tests.schedules.disk import SECTOR, Disk, DiskPatches, _real, survived
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +77,39 @@ def test_a_name_that_is_not_synced_may_be_the_old_one(disk: Disk) -> None:
         assert disk._image is not None
         assert len({"old", "new"} & set(disk._image.contents)) == 1  # never both or none
     assert after_power_failures(disk, "old") == {None, b"elements"}
+
+
+def by_native_code(path: Path) -> int:
+    """Create a file without the functions that are patched, and return its descriptor."""
+    descriptor: int = _real["open"](path, os.O_CREAT | os.O_WRONLY, 0o600)
+    os.write(descriptor, b"elements")
+    return descriptor
+
+
+def synced(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def test_a_file_of_native_code_is_on_disk_when_it_and_a_folder_are_synced(disk: Disk) -> None:
+    with patches(disk).installed():
+        (disk.root / "work").mkdir()
+        descriptor = by_native_code(disk.root / "work" / "set")
+        os.fsync(descriptor)
+        os.close(descriptor)
+        synced(disk.root)  # with it all earlier changes of names
+    assert after_power_failures(disk, "work/set") == {b"elements"}
+
+
+def test_a_folder_with_files_of_native_code_is_renamed_with_them(disk: Disk) -> None:
+    with patches(disk).installed():
+        (disk.root / "part").mkdir()
+        os.close(by_native_code(disk.root / "part" / "set"))
+        (disk.root / "part").rename(disk.root / "work")
+        synced(disk.root)
+    assert None not in after_power_failures(disk, "work/set")
+    assert after_power_failures(disk, "part/set") == {None}
 
 
 def test_a_killed_process_loses_nothing(disk: Disk) -> None:

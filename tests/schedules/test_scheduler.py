@@ -128,6 +128,11 @@ def test_a_frozen_process_goes_on_later() -> None:
     def freezer() -> None:
         scheduler.sleep(1.0)
         scheduler.freeze("party 0", 50.0)
+        assert scheduler.frozen_for() == 50.0
+        scheduler.sleep(scheduler.frozen_for() + 0.1)
+        assert scheduler.frozen_for() <= 0.0
+        times.append(scheduler.now - START)
 
     run(scheduler, sleeper, freezer)
-    assert times == [pytest.approx(51, abs=0.1)]
+    assert all(task.error is None for task in scheduler.tasks)
+    assert times == [pytest.approx(51, abs=0.1), pytest.approx(51.1, abs=0.1)]

@@ -170,7 +170,11 @@ class Schedule:
                 self.scheduler.join(supervisor)
             self.network.forget()
             gc.collect()  # what a garbage collection would end, ends
-            self.scheduler.sleep(self.scenarios.configs["active"].timeouts.silence)
+            silence = self.scenarios.configs["active"].timeouts.silence
+            self.scheduler.sleep(silence)
+            # The threads of a party that stands still have had no time to end.
+            while (frozen := self.scheduler.frozen_for()) > 0:
+                self.scheduler.sleep(frozen + silence)
             if not any(supervisor.error for supervisor in supervisors):
                 self._check_leaks()
         finally:
