@@ -9,7 +9,7 @@ WORKERS ?= 3
 # Hundreds of processes are started, each of which would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo wheel docs reference test test-slow test-faults test-damage test-schedules test-browser test-deploy lint format protos check-protos fuzz fuzz-native audit sbom bench soak clean
+.PHONY: setup demo wheel docs reference test test-whole test-slow test-faults test-damage test-schedules test-browser test-deploy lint format protos check-protos fuzz fuzz-native audit sbom bench soak clean
 
 setup: $(STAMP)
 
@@ -41,7 +41,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow and not faults and not browser and not deploy"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not whole and not slow and not faults and not browser and not deploy"
 
 test-faults: $(STAMP)
 	$(BIN)/python -m pytest -m faults --timeout 300 tests/faults
@@ -59,8 +59,13 @@ FIRST ?= 0
 test-schedules: $(STAMP)
 	$(BIN)/python -m tests.schedules --first $(FIRST) --seeds $(SEEDS) $(if $(VERBOSE),--verbose) $(if $(OUTPUT),--output $(OUTPUT))
 
-test-slow: $(STAMP)
+# Commands and packages from end to end: the demo, wheels, notebooks, experiments, MLflow.
+test-whole: $(STAMP)
 	$(BIN)/python -c 'import mlflow' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt alembic mlflow-skinny sqlalchemy || true
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m whole
+
+# More of the same, at more moments and sizes: before a release.
+test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 # Needs Chromium, such as Debian's package `chromium`; skips with a reason if it is not installed.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_demo_shows_every_part(tmp_path: Path) -> None:
     output = StringIO()
     run_demo(tmp_path / "demo", QuickClicks(), Console(file=output, width=200))

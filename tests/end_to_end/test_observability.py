@@ -79,7 +79,7 @@ class LongerClicks(QuickClicks):
 
     def settings(self, role: RoleName) -> dict[str, Any]:
         return QuickClicks.settings(self, role) | {
-            "agreement.training.epochs": 8,
+            "agreement.training.epochs": 3,
             "agreement.training.checkpoint_every": 50,
             "timeouts.silence": 3.0,
         }

@@ -36,6 +36,7 @@ def pair(directory: Path, sample: Sample) -> Workspace:
     return workspace
 
 
+@pytest.mark.slow
 def test_the_union_is_correct_after_a_lost_worker(tmp_path: Path) -> None:
     workspace = pair(tmp_path / "pair", IdSample(60_000, 50_000, 20_000))
     with workspace.start("active") as active:

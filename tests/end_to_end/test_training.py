@@ -464,14 +464,16 @@ def all_steps_on_disk(workspace: Workspace, role: RoleName) -> list[int]:
 
 
 #: Moments of a run of 29 steps, and the first step at which both parties may resume then.
-MOMENTS: list[tuple[RoleName, StopAt, int]] = [
+MOMENTS = [
     ("active", StopAt(ActiveHalf, "_send", 8, "after"), 1),
-    ("active", StopAt(WeightAverage, "update", 5), 5),
-    ("active", StopAt(ActiveHalf, "end_epoch", 1), 29),
     ("active", StopAt(ActiveHalf, "finish", 1), 29),
     ("passive", StopAt(PassiveHalf, "_backward", 8), 1),
-    ("passive", StopAt(PassiveHalf, "prepare", 5), 1),
-    ("passive", StopAt(PassiveHalf, "end_epoch", 1, "after"), 29),
+    pytest.param("active", StopAt(WeightAverage, "update", 5), 5, marks=pytest.mark.slow),
+    pytest.param("active", StopAt(ActiveHalf, "end_epoch", 1), 29, marks=pytest.mark.slow),
+    pytest.param("passive", StopAt(PassiveHalf, "prepare", 5), 1, marks=pytest.mark.slow),
+    pytest.param(
+        "passive", StopAt(PassiveHalf, "end_epoch", 1, "after"), 29, marks=pytest.mark.slow
+    ),
 ]
 
 
@@ -689,8 +691,15 @@ def test_a_lost_journal_is_refused(half_done: Workspace, role: RoleName, how: st
 # --- disconnected and resumed automatically ---
 
 
-@pytest.mark.parametrize("victim", ROLES)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [
+        ("active", signal.SIGTERM),
+        ("passive", signal.SIGKILL),
+        pytest.param("active", signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("passive", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_restarted_party_finds_its_peer_waiting(
     workspace: Workspace, undisturbed: Undisturbed, victim: RoleName, number: signal.Signals
 ) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.elf import missing_protections
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.whole
 
 ROOT = Path(__file__).parents[2]
 #: What a source tree consists of; nothing that was built in place.

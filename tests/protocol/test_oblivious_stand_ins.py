@@ -602,8 +602,15 @@ MOMENTS: list[tuple[RoleName, type[Message], int]] = [
 
 
 @pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("sticky", [True, False], ids=["sticky", "re-drawn"])
-@pytest.mark.parametrize("error", [PeerLost, KilledError])
+@pytest.mark.parametrize(
+    ("error", "sticky"),
+    [
+        pytest.param(PeerLost, True, id="lost-sticky"),
+        pytest.param(KilledError, False, id="killed-re-drawn"),
+        pytest.param(PeerLost, False, id="lost-re-drawn", marks=pytest.mark.slow),
+        pytest.param(KilledError, True, id="killed-sticky", marks=pytest.mark.slow),
+    ],
+)
 def test_interruptions_at_any_moment_do_not_change_the_result(
     tmp_path: Path, error: type[BaseException], *, sticky: bool
 ) -> None:

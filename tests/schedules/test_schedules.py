@@ -40,7 +40,7 @@ def test_a_seed_is_repeated_exactly(tmp_path: Path) -> None:
     assert summary["kills"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_planted_bugs_are_found(tmp_path: Path) -> None:
     code, text, found = run(tmp_path / "found.json", "--planted", "all", "--seeds", str(SEEDS))

@@ -54,7 +54,7 @@ def test_a_notebook_uses_the_public_api_only(path: Path) -> None:
     assert "from florist" not in code
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_simulation_gives_a_data_frame_and_a_plot(tmp_path: Path) -> None:
     notebook = execute(FOLDER / "simulate.ipynb", tmp_path)
     found = dict(re.findall(r"^(default|florist-paper) +(\d\.\d+)$", texts(notebook), re.MULTILINE))
@@ -66,7 +66,7 @@ def test_a_simulation_gives_a_data_frame_and_a_plot(tmp_path: Path) -> None:
     assert "text/html" in kinds, "a data frame"
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_two_parties_train_and_predict(tmp_path: Path) -> None:
     shown = texts(execute(FOLDER / "two-parties.ipynb", tmp_path))
     served = re.search(r"AUC of the served predictions: (\d\.\d+)", shown)

@@ -204,7 +204,7 @@ def test_a_party_that_fails_is_named_with_its_error(people: People, tmp_path: Pa
     assert (tmp_path / "run" / "active.log").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_two_processes_and_both_baselines(tmp_path: Path) -> None:
     write_credit(tmp_path / "real", 6000)
     output = tmp_path / "output"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore")  # of MLflow and what it imports
 def test_losses_metrics_and_parameters_are_sent_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
