@@ -44,7 +44,7 @@ def build_wheel(folder: Path, environment: dict[str, str]) -> Path:
         [*command, "--no-build-isolation", "--wheel-dir", str(folder / "dist"), str(source)],
         check=True,
         env=os.environ | environment,
-        timeout=280,
+        timeout=800,
     )
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
@@ -66,7 +66,7 @@ class Installed:
             text=True,
             cwd=self.folder,
             env=self.environment,
-            timeout=200,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -119,7 +119,7 @@ def align(installed: Installed) -> str:
         for role in ("active", "passive")
     ]
     try:
-        outputs = [party.communicate(timeout=200)[0] for party in parties]
+        outputs = [party.communicate(timeout=600)[0] for party in parties]
     finally:
         for party in parties:
             party.kill()

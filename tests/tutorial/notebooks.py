@@ -34,7 +34,7 @@ def execute(path: Path, folder: Path) -> nbformat.NotebookNode:
     with patch.dict(os.environ, {"PATH": programs, "NO_COLOR": "1", "GRPC_VERBOSITY": "NONE"}):
         client = NotebookClient(
             notebook,
-            timeout=250,
+            timeout=600,
             kernel_name="python3",
             resources={"metadata": {"path": str(folder)}},
             record_timing=False,
