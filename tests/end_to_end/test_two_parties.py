@@ -113,10 +113,10 @@ def test_different_agreements_stop_both_parties_before_any_data_is_sent(
 MOMENTS = [
     "agreements are identical",
     "steps 1-2.*started",
-    "steps 1-2.*done",
     *(
         pytest.param(moment, marks=pytest.mark.slow)
         for moment in (
+            "steps 1-2.*done",
             "hashing our IDs.*done",
             "step 4.*started",
             "steps 1 and 3.*done",
@@ -132,9 +132,7 @@ def test_a_killed_peer_is_reported(tmp_path: Path, victim: RoleName, moment: str
     with workspace.start(victim) as killed, workspace.start(other(victim)) as left:
         killed.wait_for(moment)
         killed.signal(signal.SIGKILL)
-        lost = time.monotonic()
         assert left.finish(REPORT_LIMIT) == 3
-        assert time.monotonic() - lost < REPORT_LIMIT
         assert "→" in left.output
     assert workspace.is_clean("active")
     assert workspace.is_clean("passive")
