@@ -82,7 +82,7 @@ def branched_pair(directory: Path, sample: Sample) -> Workspace:
 
 
 def test_a_union_resumes_after_a_lost_branch(tmp_path: Path) -> None:
-    workspace = branched_pair(tmp_path / "pair", IdSample(200_000, 150_000, 60_000))
+    workspace = branched_pair(tmp_path / "pair", IdSample(100_000, 80_000, 30_000))
     with workspace.start("active") as active, workspace.start("passive") as passive:
         active.wait_for("steps 1-2.*done", UP)
         kill_a_worker(active.process.pid, "ray::Branch")
