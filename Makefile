@@ -6,9 +6,6 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard protos/*.proto)
 # Tests run in parallel: many of them wait for peers that die or never connect.
 WORKERS ?= 3
-# Files in their order, which has the longest ones (tests/end_to_end) near the start, so that no worker
-# is left alone with them at the end.
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Hundreds of processes are started, each of which would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -44,7 +41,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) -m "not whole and not slow and not faults and not browser and not deploy"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not whole and not slow and not faults and not browser and not deploy"
 
 test-faults: $(STAMP)
 	$(BIN)/python -m pytest -m faults --timeout 300 tests/faults
@@ -65,11 +62,11 @@ test-schedules: $(STAMP)
 # Commands and packages from end to end: the demo, wheels, notebooks, experiments, MLflow.
 test-whole: $(STAMP)
 	$(BIN)/python -c 'import mlflow' 2>/dev/null || $(BIN)/python -m pip install --quiet --constraint constraints.txt alembic mlflow-skinny sqlalchemy || true
-	$(BIN)/python -m pytest $(PARALLEL) -m whole
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m whole
 
 # More of the same, at more moments and sizes: before a release.
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow
 
 # Needs Chromium, such as Debian's package `chromium`; skips with a reason if it is not installed.
 test-browser: $(STAMP)
